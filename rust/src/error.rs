@@ -1,0 +1,42 @@
+//! What can be wrong with what we are given.
+//!
+//! A copy that stays is no error, it is a [`crate::reasons::KeepReason`]. An error means that the input cannot be
+//! understood; each variant has a code that scripts may rely on.
+
+use std::fmt;
+
+/// An input that is refused. `Display` begins with the thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// A [`crate::problem::Problem`] contradicts itself: a front end made a mistake, or the program is invalid.
+    InvalidProblem(String),
+    /// The textual form of a problem does not parse.
+    Syntax {
+        /// One-based line.
+        line: usize,
+        /// What was expected.
+        message: String,
+    },
+}
+
+impl Error {
+    /// The stable code of this kind of error.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::InvalidProblem(_) => "invalid_problem",
+            Error::Syntax { .. } => "syntax",
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::InvalidProblem(message) => f.write_str(message),
+            Error::Syntax { line, message } => write!(f, "line {line}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,354 @@
+//! Which copies are needed although they are redundant by type (semantics 4).
+//!
+//! A copy gives its reader storage of its own, and a node of its own. Suppose every redundant copy collapsed; some
+//! output may then share storage with a placeholder, with another output or with another target, or be the very node
+//! of another output. For each such conflict the *outermost* redundant copies on the output's alias paths stay (its
+//! *frontier*): what the output shared storage with originally is then what it shares storage with again. An output
+//! without a frontier was in conflict before we came, and gets a new copy.
+//!
+//! Keeping a copy can only remove sharing, so the conflicts are looked for again until none is left. Conflicts are
+//! settled in output order and outputs without a frontier come first, because they have no choice; the result does
+//! not depend on the order in which values are visited.
+
+use std::collections::BTreeMap;
+
+use crate::ids::ValueId;
+use crate::parallel_copy::{Move, Step, sequence};
+use crate::plan::Form;
+use crate::problem::{Def, Output, Problem};
+use crate::reasons::{Code, KeepReason};
+use crate::storage::View;
+
+/// How the redundant copies and the outputs are to be treated.
+#[derive(Clone, Debug, Default)]
+pub struct Settlement {
+    /// For each value, whether it is a copy that collapses.
+    pub collapsed: Vec<bool>,
+    /// Redundant copies that stay.
+    pub kept: BTreeMap<ValueId, KeepReason>,
+    /// Outputs that need a copy which the program does not have.
+    pub inserted: BTreeMap<usize, KeepReason>,
+    /// The mutation outputs, in the order in which they are to stand.
+    pub order: Vec<usize>,
+}
+
+/// Decides which of the `redundant` copies stay.
+#[must_use]
+pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement {
+    let mut settlement = Settlement { collapsed: redundant, ..Settlement::default() };
+    let none = vec![false; problem.values.len()];
+    let before = View::new(problem, &none);
+    keep_written(problem, &mut settlement);
+    let mut order = Vec::new();
+    loop {
+        let view = View::new(problem, &settlement.collapsed);
+        let mut round = Round { problem, form, before: &before, view: &view, settled: &settlement, found: Vec::new() };
+        // What an output needs by itself comes first, since the copies that it gets settle many conflicts between
+        // outputs; and every copy removes a wait, so the order comes last.
+        round.needs();
+        if round.found.is_empty() {
+            round.shared_nodes();
+            round.shared_storage();
+        }
+        if round.found.is_empty() {
+            (order, round.found) = round.write_order();
+        }
+        let conflicts: Vec<_> =
+            round.found.into_iter().map(|(slot, r)| (slot, frontier(problem, &view, slot), r)).collect();
+        let mut changed = false;
+        for (slot, frontier, reason) in conflicts {
+            changed |= settlement.resolve(slot, &frontier, &reason);
+        }
+        if !changed {
+            settlement.order = order;
+            return settlement;
+        }
+    }
+}
+
+/// Where a conflict is: at an output, or at an operand of a control-flow operator.
+#[derive(Clone, Copy)]
+enum Slot {
+    Output(usize),
+    Operand(ValueId),
+}
+
+/// The copies that would resolve a conflict.
+fn frontier(problem: &Problem, view: &View<'_>, slot: Slot) -> Vec<ValueId> {
+    let value = match slot {
+        Slot::Output(i) => output_value(problem, i),
+        Slot::Operand(value) => Some(value),
+    };
+    value.map(|v| view.frontier(v)).unwrap_or_default()
+}
+
+impl Settlement {
+    /// Keeps the frontier, or has a copy inserted; says whether that is news.
+    fn resolve(&mut self, slot: Slot, frontier: &[ValueId], reason: &KeepReason) -> bool {
+        for &copy in frontier {
+            self.collapsed[copy.index()] = false;
+            self.kept.entry(copy).or_insert_with(|| reason.clone());
+        }
+        match slot {
+            _ if !frontier.is_empty() => true,
+            Slot::Output(i) if !self.inserted.contains_key(&i) => {
+                self.inserted.insert(i, reason.clone());
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The tensor of output `i`.
+#[must_use]
+pub fn output_value(problem: &Problem, i: usize) -> Option<ValueId> {
+    match problem.outputs[i] {
+        Output::Mutation { value, .. } | Output::User(value) => Some(value),
+        Output::Other => None,
+    }
+}
+
+/// In a graph that writes in place, a copy may hold a value that its source no longer has. We know no order of writes
+/// and reads here, so every copy stays whose storage, or whose source's storage, is written anywhere (semantics 4.7).
+fn keep_written(problem: &Problem, settlement: &mut Settlement) {
+    if problem.written.is_empty() && !problem.opaque_writes {
+        return;
+    }
+    let view = View::new(problem, &settlement.collapsed);
+    let mut is_written = vec![problem.opaque_writes; problem.values.len()];
+    for root in problem.written.iter().flat_map(|&w| view.storage(w)) {
+        is_written[root.index()] = true;
+    }
+    for copy in problem.copies().filter(|c| settlement.collapsed[c.index()]) {
+        if let Some(&root) = view.storage(copy).iter().find(|r| is_written[r.index()]) {
+            settlement.kept.insert(copy, KeepReason::blaming(Code::WrittenInPlace, root));
+        }
+    }
+    for &copy in settlement.kept.keys() {
+        settlement.collapsed[copy.index()] = false;
+    }
+}
+
+/// One search for conflicts, under the assumption that `view` holds.
+struct Round<'a> {
+    problem: &'a Problem,
+    form: Form,
+    before: &'a View<'a>,
+    view: &'a View<'a>,
+    settled: &'a Settlement,
+    found: Vec<(Slot, KeepReason)>,
+}
+
+impl Round<'_> {
+    fn conflict(&mut self, output: usize, code: Code, blame: ValueId) {
+        self.found.push((Slot::Output(output), KeepReason::blaming(code, blame)));
+    }
+
+    /// The mutation outputs that still have no copy inserted: output, target, value.
+    fn mutations(&self) -> Vec<(usize, ValueId, ValueId)> {
+        let outputs = self.problem.outputs.iter().enumerate();
+        outputs
+            .filter(|(i, _)| !self.settled.inserted.contains_key(i))
+            .filter_map(|(i, o)| match o {
+                Output::Mutation { target, value, .. } => Some((i, *target, *value)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn users(&self) -> Vec<(usize, ValueId)> {
+        let outputs = self.problem.outputs.iter().enumerate();
+        outputs
+            .filter(|(i, _)| !self.settled.inserted.contains_key(i))
+            .filter_map(|(i, o)| match o {
+                Output::User(value) => Some((i, *value)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Rules 4.3, 4.4, 4.5 and 4.6: an output against the placeholders.
+    fn needs(&mut self) {
+        let mut is_mutated = vec![false; self.problem.values.len()];
+        for (i, output) in self.problem.outputs.iter().enumerate() {
+            let Output::Mutation { target, value, .. } = *output else { continue };
+            let base = self.view.base(value);
+            let has_copy = self.settled.inserted.contains_key(&i);
+            is_mutated[target.index()] = base != target || has_copy;
+            if let Some((code, blame)) = self.portable_need(target, base).filter(|_| !has_copy) {
+                self.conflict(i, code, blame);
+            }
+        }
+        let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::UserOutput };
+        for (i, value) in self.users() {
+            let before = self.before.storage(value);
+            let culprit = self.view.storage(value).iter().copied().find(|&root| {
+                let is_input = *self.problem.def(root) == Def::Placeholder;
+                is_input && (is_mutated[root.index()] || !before.contains(&root))
+            });
+            if let Some(root) = culprit {
+                self.conflict(i, code, root);
+            }
+        }
+    }
+
+    /// What a stock write-back cannot do with `base` as the new value of `target`, whatever the other outputs are.
+    fn portable_need(&self, target: ValueId, base: ValueId) -> Option<(Code, ValueId)> {
+        if self.form == Form::Minimal || base == target {
+            None
+        } else if *self.problem.def(base) == Def::Placeholder {
+            Some((Code::PlaceholderValue, base))
+        } else if self.view.storage(base).contains(&target) {
+            Some((Code::Overlap, target))
+        } else {
+            None
+        }
+    }
+
+    /// Rules 4.1 and 4.8: a mutation's value against the nodes of the other outputs.
+    fn shared_nodes(&mut self) {
+        let n = self.problem.values.len();
+        let mut user_at: Vec<Option<(usize, ValueId)>> = vec![None; n];
+        for (i, value) in self.users() {
+            let slot = &mut user_at[self.view.base(value).index()];
+            // The user output without a choice speaks for the node.
+            if slot.is_none_or(|(_, v)| self.view.base(v) != v) {
+                *slot = Some((i, value));
+            }
+        }
+        let mut mutation_at: Vec<Option<ValueId>> = vec![None; n];
+        let mut claims = self.mutations();
+        let saved = self.saved();
+        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends.
+        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i)));
+        for (i, target, value) in claims {
+            let base = self.view.base(value);
+            let user = user_at[base.index()].filter(|&(_, v)| v != value && base != target);
+            if let (Form::Portable, Some((user, original))) = (self.form, user) {
+                // Either may keep its copy; the mutation keeps it unless only the user output has one.
+                if base != value {
+                    self.conflict(i, Code::ValueAndOutput, original);
+                    continue;
+                }
+                self.conflict(user, Code::ValueAndOutput, base);
+            }
+            match mutation_at[base.index()] {
+                Some(owner) => self.conflict(i, Code::SharedValue, owner),
+                None => mutation_at[base.index()] = Some(target),
+            }
+        }
+    }
+
+    /// The outputs that would be saved to break rings, if nothing else were in the way.
+    fn saved(&self) -> Vec<usize> {
+        let outputs = mutation_outputs(self.problem);
+        let moves = moves(self.problem, self.view, &self.settled.inserted, self.form);
+        let saves = sequence(&moves).into_iter().filter_map(|step| match step {
+            Step::Save(m) => Some(outputs[m]),
+            Step::Write(_) => None,
+        });
+        saves.collect()
+    }
+
+    /// Rules 4.5 and 4.6: outputs, or operands of one operator, against one another.
+    fn shared_storage(&mut self) {
+        let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::OutputAlias };
+        let slots: Vec<_> = self.users().into_iter().map(|(i, v)| (Slot::Output(i), v)).collect();
+        self.disjoint(&slots, code);
+        for group in &self.problem.operand_groups {
+            let slots: Vec<_> = group.iter().map(|&v| (Slot::Operand(v), v)).collect();
+            self.disjoint(&slots, Code::SubgraphBoundary);
+        }
+    }
+
+    /// No two values of the group may share storage unless they did before.
+    fn disjoint(&mut self, slots: &[(Slot, ValueId)], code: Code) {
+        let (fixed, free): (Vec<_>, Vec<_>) =
+            slots.iter().copied().partition(|&(_, v)| self.view.frontier(v).is_empty());
+        let mut owners: BTreeMap<ValueId, Vec<ValueId>> = BTreeMap::new();
+        for (slot, value) in fixed.into_iter().chain(free) {
+            let before = self.before.storage(value);
+            let shares = |other: &ValueId| self.before.storage(*other).iter().any(|r| before.contains(r));
+            let roots = self.view.storage(value);
+            // Earlier owners of a root share it with one another already, so the first speaks for all of them.
+            let other = roots.iter().filter_map(|r| owners.get(r)).flatten().find(|o| !shares(o)).copied();
+            if let Some(other) = other {
+                self.found.push((slot, KeepReason::blaming(code, other)));
+                continue;
+            }
+            for &root in roots {
+                let known = owners.entry(root).or_default();
+                if known.is_empty() {
+                    known.push(value);
+                }
+            }
+        }
+    }
+
+    /// Rule 4.2: the order of the mutation outputs, and those whose value must be a snapshot for any order to do.
+    /// The minimal form leaves order and temporaries to the write-back.
+    fn write_order(&self) -> (Vec<usize>, Vec<(Slot, KeepReason)>) {
+        let outputs = mutation_outputs(self.problem);
+        if self.form == Form::Minimal {
+            return (outputs, Vec::new());
+        }
+        let moves = moves(self.problem, self.view, &self.settled.inserted, self.form);
+        let mut order = Vec::with_capacity(outputs.len());
+        let mut snapshots = Vec::new();
+        for step in sequence(&moves) {
+            match step {
+                Step::Write(m) => order.push(outputs[m]),
+                Step::Save(m) => {
+                    // Something that is read: its own target is rule 4.4's, and was dealt with.
+                    let blame = moves[m].reads.first().copied();
+                    let reason = KeepReason { code: Code::Snapshot, blame, fact: String::new() };
+                    snapshots.push((Slot::Output(outputs[m]), reason));
+                }
+            }
+        }
+        (order, snapshots)
+    }
+}
+
+/// The positions of the mutation outputs.
+#[must_use]
+pub fn mutation_outputs(problem: &Problem) -> Vec<usize> {
+    let is_mutation = |i: &usize| matches!(problem.outputs[*i], Output::Mutation { .. });
+    (0..problem.outputs.len()).filter(is_mutation).collect()
+}
+
+/// The mutation outputs as moves, in output order. An output with an inserted copy reads no target.
+#[must_use]
+pub fn moves(problem: &Problem, view: &View<'_>, inserted: &BTreeMap<usize, KeepReason>, form: Form) -> Vec<Move> {
+    let n = problem.values.len();
+    let (mut is_target, mut sharers) = (vec![false; n], vec![0; n]);
+    for output in &problem.outputs {
+        if let Output::Mutation { target, value, .. } = output {
+            is_target[target.index()] = true;
+            sharers[view.base(*value).index()] += 1;
+        }
+    }
+    let mut moves = Vec::new();
+    for (i, output) in problem.outputs.iter().enumerate() {
+        let Output::Mutation { target, value, pinned } = *output else { continue };
+        let base = view.base(value);
+        let is_new = inserted.contains_key(&i);
+        let reads = if is_new {
+            Vec::new()
+        } else {
+            view.storage(base).iter().copied().filter(|r| is_target[r.index()]).collect()
+        };
+        // Best is to keep a copy that is needed anyway, since two outputs may not share a node; to keep any copy is
+        // better than to make one.
+        let cost = match (view.frontier(value).is_empty(), sharers[base.index()]) {
+            (false, 2..) => 0,
+            (false, _) => 1,
+            (true, _) => 2,
+        };
+        // The order in which our own write-back writes cannot be observed, whatever the order of the outputs.
+        let pinned = pinned && form == Form::Portable;
+        moves.push(Move { target, reads, identity: base == target && !is_new, pinned, cost });
+    }
+    moves
+}

@@ -1,0 +1,92 @@
+//! Why a copy stays. A copy that stays is a normal outcome, and the user is told what was missing.
+
+use std::fmt;
+
+use crate::ids::ValueId;
+
+macro_rules! codes {
+    ($($variant:ident $code:literal $section:literal $doc:literal)*) => {
+        /// The stable code of a reason; semantics sections in the variants' documentation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Code {
+            $(#[doc = concat!($doc, " (semantics ", $section, ")")] $variant,)*
+        }
+
+        impl Code {
+            /// Every code, for the test that each is documented and has a fixture.
+            pub const ALL: &'static [Code] = &[$(Code::$variant),*];
+
+            /// The code as users see it.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$variant => $code,)* }
+            }
+
+            /// The section of the semantics that this code carries out.
+            #[must_use]
+            pub fn section(self) -> &'static str {
+                match self { $(Code::$variant => $section,)* }
+            }
+
+            /// One sentence for people.
+            #[must_use]
+            pub fn sentence(self) -> &'static str {
+                match self { $(Code::$variant => $doc,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    Cast "cast" "3.1" "the copy changes the element type"
+    Device "device" "3.1" "the copy moves to another device"
+    TensorLayout "tensor_layout" "3.5" "a sparse, nested or subclass tensor takes part"
+    Broadcast "broadcast" "3.2" "the copy changes the shape"
+    Strides "strides" "3.3" "the copy changes the strides"
+    Quantizer "quantizer" "3.4" "the quantizers are not proved equal"
+    LazyBits "lazy_bits" "3.5" "the conjugation or negation bits differ"
+    UnprovedSize "unproved_size" "3.6" "symbolic sizes are not proved equal"
+    UnprovedStride "unproved_stride" "3.6" "symbolic strides are not proved equal"
+    NoMetadata "no_metadata" "3.7" "a value has no tensor metadata"
+    NonBlocking "non_blocking" "4.7" "the copy may be asynchronous"
+    WrittenInPlace "written_in_place" "4.7" "the graph writes the storage in place, so the copy may hold an older value"
+    SharedValue "shared_value" "4.1" "the value already belongs to another mutation"
+    Snapshot "snapshot" "4.2" "the value shares storage with a target that may be overwritten first"
+    PlaceholderValue "placeholder_value" "4.3" "the value would be another placeholder, whose write-back some consumers drop"
+    Overlap "overlap" "4.4" "the value is another view of the target itself"
+    UserOutput "user_output" "4.5" "a user output would share storage with an input"
+    OutputAlias "output_alias" "4.5" "two user outputs would share storage"
+    SubgraphBoundary "subgraph_boundary" "4.6" "an input or output of a control-flow body would be aliased"
+    ValueAndOutput "value_and_output" "4.8" "a user output would become the same tensor as the mutation's value"
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why one copy stays (or had to be inserted), and what is to blame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepReason {
+    /// The kind of reason.
+    pub code: Code,
+    /// The value to blame, where there is one besides the copy itself: a target, a sibling, an operand.
+    pub blame: Option<ValueId>,
+    /// The fact that was missing, for people.
+    pub fact: String,
+}
+
+impl KeepReason {
+    /// A reason without a culprit.
+    #[must_use]
+    pub fn new(code: Code, fact: impl Into<String>) -> Self {
+        KeepReason { code, blame: None, fact: fact.into() }
+    }
+
+    /// A reason with one.
+    #[must_use]
+    pub fn blaming(code: Code, blame: ValueId) -> Self {
+        KeepReason { code, blame: Some(blame), fact: String::new() }
+    }
+}

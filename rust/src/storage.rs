@@ -1,0 +1,103 @@
+//! What shares storage with what, when some copies are collapsed.
+
+use crate::ids::ValueId;
+use crate::problem::{Def, Problem};
+
+/// The program as it would be with a given set of copies collapsed.
+pub struct View<'p> {
+    problem: &'p Problem,
+    collapsed: &'p [bool],
+    base: Vec<ValueId>,
+    storage: Vec<Roots>,
+}
+
+/// The values whose storage may be shared: nearly always exactly one.
+#[derive(Clone)]
+enum Roots {
+    One(ValueId),
+    Many(Box<[ValueId]>),
+}
+
+impl Roots {
+    fn as_slice(&self) -> &[ValueId] {
+        match self {
+            Roots::One(root) => std::slice::from_ref(root),
+            Roots::Many(roots) => roots,
+        }
+    }
+}
+
+impl<'p> View<'p> {
+    /// Computes the view; `collapsed[v]` says of each value whether it is a copy that collapses. Linear time.
+    #[must_use]
+    pub fn new(problem: &'p Problem, collapsed: &'p [bool]) -> Self {
+        let n = problem.values.len();
+        let mut base: Vec<ValueId> = Vec::with_capacity(n);
+        let mut storage: Vec<Roots> = Vec::with_capacity(n);
+        for (i, value) in problem.values.iter().enumerate() {
+            let me = ValueId::new(i);
+            match &value.def {
+                Def::Copy { source, .. } if collapsed[i] => {
+                    base.push(base[source.index()]);
+                    storage.push(storage[source.index()].clone());
+                }
+                Def::Alias(of) => {
+                    base.push(me);
+                    storage.push(union(of.iter().map(|v| &storage[v.index()]), me));
+                }
+                _ => {
+                    base.push(me);
+                    storage.push(Roots::One(me));
+                }
+            }
+        }
+        View { problem, collapsed, base, storage }
+    }
+
+    /// The value that readers of `value` read.
+    #[must_use]
+    pub fn base(&self, value: ValueId) -> ValueId {
+        self.base[value.index()]
+    }
+
+    /// The values whose storage `value` may share: placeholders, fresh values, and copies that stay. Sorted.
+    #[must_use]
+    pub fn storage(&self, value: ValueId) -> &[ValueId] {
+        self.storage[value.index()].as_slice()
+    }
+
+    /// The outermost collapsed copies on the alias paths of `value`: itself, if it is one.
+    #[must_use]
+    pub fn frontier(&self, value: ValueId) -> Vec<ValueId> {
+        let mut found = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        let mut stack = vec![value];
+        while let Some(v) = stack.pop() {
+            if self.collapsed[v.index()] {
+                found.push(v);
+            } else if let Def::Alias(of) = self.problem.def(v) {
+                stack.extend(of.iter().copied().filter(|&o| seen.insert(o)));
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+/// The union of the parents' roots. An alias of nothing is a value of its own.
+fn union<'a>(mut parents: impl Iterator<Item = &'a Roots>, me: ValueId) -> Roots {
+    let Some(first) = parents.next() else { return Roots::One(me) };
+    let mut rest = parents.peekable();
+    if rest.peek().is_none() {
+        return first.clone();
+    }
+    let mut roots = first.as_slice().to_vec();
+    roots.extend(rest.flat_map(Roots::as_slice).copied());
+    roots.sort_unstable();
+    roots.dedup();
+    match roots[..] {
+        [root] => Roots::One(root),
+        _ => Roots::Many(roots.into()),
+    }
+}
