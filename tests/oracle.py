@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
@@ -59,7 +59,9 @@ def eager(module: torch.nn.Module, arguments: Arguments, steps: int = 3) -> Trac
         flat = pytree.tree_leaves((args, kwargs))
         before = [getattr(leaf, "_version", 0) for leaf in flat]
         result = module(*args, **kwargs)
-        mutated.update(i for i, leaf in enumerate(flat) if getattr(leaf, "_version", 0) != before[i])
+        mutated.update(
+            i for i, leaf in enumerate(flat) if getattr(leaf, "_version", 0) != before[i]
+        )
         return result
 
     steps_run = _run(call, arguments, steps, mutated, lambda: _named_state(module))
@@ -250,7 +252,9 @@ def fingerprint(ep: ExportedProgram) -> list[Any]:
     for graph in graphs(ep.graph_module):
         for node in graph.nodes:
             meta = {key: id(value) for key, value in node.meta.items()}
-            lines.append((node.name, node.op, str(node.target), str(node.args), str(node.kwargs), meta))
+            lines.append(
+                (node.name, node.op, str(node.target), str(node.args), str(node.kwargs), meta)
+            )
     return lines
 
 
@@ -260,7 +264,9 @@ def require_invariants(before: ExportedProgram, after: ExportedProgram) -> None:
     after.validate()
     old, new = before.graph_signature, after.graph_signature
     assert [s.arg for s in old.input_specs] == [s.arg for s in new.input_specs]
-    placeholders = [[n.name for n in ep.graph.nodes if n.op == "placeholder"] for ep in (before, after)]
+    placeholders = [
+        [n.name for n in ep.graph.nodes if n.op == "placeholder"] for ep in (before, after)
+    ]
     assert placeholders[0] == placeholders[1]
     nodes = after.graph.output_node().args[0]
     assert len(nodes) == len(new.output_specs) == len(old.output_specs)
@@ -269,8 +275,7 @@ def require_invariants(before: ExportedProgram, after: ExportedProgram) -> None:
             assert spec.arg.name == node.name
     kinds = [s.kind in MUTATIONS for s in new.output_specs]
     assert kinds == sorted(kinds, reverse=True), "mutation outputs come first"
-    of = lambda sig: sorted((s.kind.name, s.target) for s in sig.output_specs if s.kind in MUTATIONS)  # noqa: E731
-    assert of(old) == of(new)
+    assert _targets(old) == _targets(new)
     names = [node.name for node in after.graph.nodes]
     assert len(set(names)) == len(names)
     originals = {node.name: node for node in before.graph.nodes}
@@ -281,6 +286,6 @@ def require_invariants(before: ExportedProgram, after: ExportedProgram) -> None:
             assert all(node.meta[key] is original.meta[key] for key in node.meta)
 
 
-def reasons(codes: Sequence[str]) -> str:
-    """Codes for a message."""
-    return ", ".join(sorted(codes)) or "none"
+def _targets(signature: ExportGraphSignature) -> list[tuple[str, str | None]]:
+    specs = signature.output_specs
+    return sorted((s.kind.name, s.target) for s in specs if s.kind in MUTATIONS)

@@ -4,7 +4,7 @@ Each is one function with the data that a test needs beside it; `CASES` maps ids
 themes are files: buffers, inputs, layouts, parallel (swaps, shifts, shared values), control_flow.
 """
 
-from cases._case import CASES, Case
 from cases import buffers, control_flow, inputs, layouts, parallel  # noqa: F401  they register
+from cases._case import CASES, Case
 
 __all__ = ["CASES", "Case"]

@@ -53,7 +53,9 @@ class Case:
     def arguments(self, step: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one step, new on each call."""
         given = self.inputs(step)
-        has_keywords = len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict)
+        has_keywords = (
+            len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict)
+        )
         return given if has_keywords else (given, {})
 
     def module(self) -> nn.Module:

@@ -5,8 +5,12 @@ import torch
 from cases._case import case, rand
 
 
-@case("et21490-cond-state", "pytorch/executorch#21490",
-      inputs=lambda s: (rand(s, 2),), buffers=lambda: {"state": torch.full((1,), 3.0)})
+@case(
+    "et21490-cond-state",
+    "pytorch/executorch#21490",
+    inputs=lambda s: (rand(s, 2),),
+    buffers=lambda: {"state": torch.full((1,), 3.0)},
+)
 def two_conds_and_state(self, d):
     """The results of two conds live together, and one becomes the state."""
     v = d[:1]
@@ -17,9 +21,13 @@ def two_conds_and_state(self, d):
     return r1, r2
 
 
-@case("pt169118-cond-order", "pytorch/pytorch#169118",
-      inputs=lambda s: (rand(s, 1),), buffers=lambda: {"flag": torch.tensor([False])},
-      transient=("flag",))
+@case(
+    "pt169118-cond-order",
+    "pytorch/pytorch#169118",
+    inputs=lambda s: (rand(s, 1),),
+    buffers=lambda: {"flag": torch.tensor([False])},
+    transient=("flag",),
+)
 def cond_reads_flag_then_sets_it(self, x):
     """A flag is read by a cond and then set."""
     out = torch.cond(self.flag, lambda x: x + 1.0, lambda x: x + 0.0, (x,))
@@ -36,7 +44,7 @@ def while_loop_cache(c, n):
     return c * 2
 
 
-@case("adv-cond-branch-mutates", inputs=lambda s: (torch.zeros(3), rand(s, 3)))
+@case("adv-cond-branch-mutates", inputs=lambda s: (torch.zeros(3), rand(s, 3)), stops=1)
 def cond_branch_mutates(c, x):
     """A cache is mutated inside a branch."""
 
@@ -60,14 +68,24 @@ def cond_branch_writes_row(c, x):
     return c.sum(0)
 
 
-@case("adv-cond-two-operands", inputs=lambda s: (rand(s, 3), rand(s, 3, salt=1), rand(s, 1)))
+@case(
+    "adv-cond-two-operands",
+    inputs=lambda s: (rand(s, 3), rand(s, 3, salt=1), rand(s, 1)),
+    left=(1, 1, 1),
+    reasons=("placeholder_value",),
+)
 def cond_two_operands(a, b, x):
     """Two operands of a cond hold one value: the copy keeps their storage apart."""
     b.copy_(a)
     return torch.cond(x.sum() > 0, lambda a, b: a + b, lambda a, b: a * b, (a, b))
 
 
-@case("adv-cond-branch-returns-copy", inputs=lambda s: (rand(s, 3), rand(s, 1)))
+@case(
+    "adv-cond-branch-returns-copy",
+    inputs=lambda s: (rand(s, 3), rand(s, 1)),
+    left=(1, 1, 1),
+    reasons=("subgraph_boundary",),
+)
 def cond_branch_returns_copy(a, x):
     """A branch returns a copy of its operand: the copy keeps output and input apart."""
 
@@ -80,8 +98,13 @@ def cond_branch_returns_copy(a, x):
     return a + x
 
 
-@case("pt197096-plain-attribute", "pytorch/pytorch#197096", inputs=lambda s: (rand(s, 3),),
-      attributes=lambda: {"c": torch.zeros(3)})
+@case(
+    "pt197096-plain-attribute",
+    "pytorch/pytorch#197096",
+    inputs=lambda s: (rand(s, 3),),
+    attributes=lambda: {"c": torch.zeros(3)},
+    stops=1,
+)
 def plain_attribute(self, x):
     """A plain tensor attribute, no buffer, is mutated."""
     self.c.add_(x)

@@ -8,16 +8,22 @@ from cases._case import case, rand
 aten = torch.ops.aten
 
 
-@case("et4850-input-kv", "pytorch/executorch#4850",
-      inputs=lambda s: (rand(s, 3), rand(s, 3, salt=1)))
+@case(
+    "et4850-input-kv", "pytorch/executorch#4850", inputs=lambda s: (rand(s, 3), rand(s, 3, salt=1))
+)
 def add_to_input(a, x):
     """A caller-owned state passed as an input, a.add_(x)."""
     a.add_(x)
     return a * 2
 
 
-@case("pt138293-copy-return-dst", "pytorch/pytorch#138293",
-      inputs=lambda s: (rand(s, 4), rand(s, 4, salt=1)))
+@case(
+    "pt138293-copy-return-dst",
+    "pytorch/pytorch#138293",
+    inputs=lambda s: (rand(s, 4), rand(s, 4, salt=1)),
+    left=(1, 1, 1),
+    reasons=("placeholder_value",),
+)
 def copy_return(dst, src):
     """dst.copy_(src); return dst: the copies pile up with each decomposition."""
     dst.copy_(src)
@@ -35,24 +41,34 @@ def cache_and_trainable_linear(self, cache, x, pos):
     return self.lin(cache.sum(1))
 
 
-@case("et8781-linear-cache", "pytorch/executorch#8781", inputs=_cache_row,
-      attributes=lambda: {"lin": nn.Linear(4, 4).requires_grad_(False)})
+@case(
+    "et8781-linear-cache",
+    "pytorch/executorch#8781",
+    inputs=_cache_row,
+    attributes=lambda: {"lin": nn.Linear(4, 4).requires_grad_(False)},
+)
 def cache_and_linear(self, cache, x, pos):
     """A linear layer and a cache input written by index_copy_."""
     cache.index_copy_(1, pos, self.lin(x))
     return self.lin(cache.sum(1))
 
 
-@case("et12003-kv-input", "pytorch/executorch#12003",
-      inputs=lambda s: (torch.zeros(1, 6, 2), torch.tensor([s]), rand(s, 1, 1, 2)))
+@case(
+    "et12003-kv-input",
+    "pytorch/executorch#12003",
+    inputs=lambda s: (torch.zeros(1, 6, 2), torch.tensor([s]), rand(s, 1, 1, 2)),
+)
 def kv_input(k, pos, v):
     """A cache as an input, one row written by index_put_."""
     aten.index_put_(k, [None, pos], v)
     return k.sum(1)
 
 
-@case("et19482-mixed-inputs", "pytorch/executorch#19482",
-      inputs=lambda s: (rand(s, 4), rand(s, 4, salt=1), torch.tensor([s]), rand(s, 1)))
+@case(
+    "et19482-mixed-inputs",
+    "pytorch/executorch#19482",
+    inputs=lambda s: (rand(s, 4), rand(s, 4, salt=1), torch.tensor([s]), rand(s, 1)),
+)
 def mixed_inputs(a, b, pos, v):
     """One mutated input could be updated in place, another is written back."""
     a.index_put_([pos], v)
@@ -60,8 +76,11 @@ def mixed_inputs(a, b, pos, v):
     return a + b
 
 
-@case("et19482-mixed-inputs-rev", "pytorch/executorch#19482",
-      inputs=lambda s: (rand(s, 4), rand(s, 4, salt=1), torch.tensor([s]), rand(s, 1)))
+@case(
+    "et19482-mixed-inputs-rev",
+    "pytorch/executorch#19482",
+    inputs=lambda s: (rand(s, 4), rand(s, 4, salt=1), torch.tensor([s]), rand(s, 1)),
+)
 def mixed_inputs_reversed(b, a, pos, v):
     """The same with the written-back input first."""
     b.mul_(2)
@@ -69,9 +88,12 @@ def mixed_inputs_reversed(b, a, pos, v):
     return a + b
 
 
-@case("et19482-mixed-buffers", "pytorch/executorch#19482",
-      inputs=lambda s: (torch.tensor([s]), rand(s, 1)),
-      buffers=lambda: {"a": torch.zeros(4), "b": torch.ones(4)})
+@case(
+    "et19482-mixed-buffers",
+    "pytorch/executorch#19482",
+    inputs=lambda s: (torch.tensor([s]), rand(s, 1)),
+    buffers=lambda: {"a": torch.zeros(4), "b": torch.ones(4)},
+)
 def mixed_buffers(self, pos, v):
     """The same with buffers, and a user output."""
     self.a.index_put_([pos], v)
@@ -79,8 +101,11 @@ def mixed_buffers(self, pos, v):
     return self.a + self.b
 
 
-@case("pt115106-bn-user-stats", "pytorch/pytorch#115106",
-      inputs=lambda s: (rand(s, 5, 4), torch.zeros(4), torch.ones(4)))
+@case(
+    "pt115106-bn-user-stats",
+    "pytorch/pytorch#115106",
+    inputs=lambda s: (rand(s, 5, 4), torch.zeros(4), torch.ones(4)),
+)
 def batch_norm_user_statistics(x, mean, var):
     """Batch norm's running statistics are inputs, and mutated."""
     return torch.nn.functional.batch_norm(x, mean, var, None, None, True, 0.5, 0.6)
@@ -96,12 +121,15 @@ def view_add(x):
 @case("pt112429-empty-slice-write", "pytorch/pytorch#112429", inputs=lambda s: (rand(s, 2, 5),))
 def empty_slice_write(x):
     """x[:, n:] = 0 where the slice is empty; return x."""
-    x[:, x.size(1):] = 0
+    x[:, x.size(1) :] = 0
     return x
 
 
-@case("pt147213-dict-cache", "pytorch/pytorch#147213",
-      inputs=lambda s: (rand(s, 3), {"k": torch.zeros(3), "v": torch.ones(3)}, 0))
+@case(
+    "pt147213-dict-cache",
+    "pytorch/pytorch#147213",
+    inputs=lambda s: (rand(s, 3), {"k": torch.zeros(3), "v": torch.ones(3)}, 0),
+)
 def dict_cache(x, c, n):
     """A dict of caches is an input, and the tensors inside are mutated."""
     c["k"].add_(x)
@@ -109,10 +137,17 @@ def dict_cache(x, c, n):
     return {"o": c["k"] + c["v"], "n": n}
 
 
-@case("tf39931-static-cache-pytree", "huggingface/transformers#39931",
-      inputs=lambda s: ((rand(s, 1, 1, 2),), {
-          "past": [(torch.zeros(1, 5, 2), torch.zeros(1, 5, 2)) for _ in range(2)],
-          "pos": torch.tensor([s])}))
+@case(
+    "tf39931-static-cache-pytree",
+    "huggingface/transformers#39931",
+    inputs=lambda s: (
+        (rand(s, 1, 1, 2),),
+        {
+            "past": [(torch.zeros(1, 5, 2), torch.zeros(1, 5, 2)) for _ in range(2)],
+            "pos": torch.tensor([s]),
+        },
+    ),
+)
 def static_cache_pytree(x, past, pos):
     """A list of (k, v) caches plus positions by keyword, written by index_copy_."""
     for i, (k, v) in enumerate(past):
@@ -122,8 +157,9 @@ def static_cache_pytree(x, past, pos):
     return x
 
 
-@case("pt143379-noise", "pytorch/pytorch#143379",
-      inputs=lambda s: (rand(s, 3).abs(), torch.zeros(3)))
+@case(
+    "pt143379-noise", "pytorch/pytorch#143379", inputs=lambda s: (rand(s, 3).abs(), torch.zeros(3))
+)
 def noise(x, noise):
     """An op that overwrites its noise input (values below zero alone draw from the generator)."""
     return aten.rrelu_with_noise(x, noise, 0.4, 0.6, True).mean()
@@ -168,7 +204,13 @@ def overwritten_only(a, x):
     return x * 2
 
 
-@case("adv-zero-then-copy", inputs=lambda s: (rand(s, 3), rand(s, 3, salt=1)))
+@case(
+    "adv-zero-then-copy",
+    inputs=lambda s: (rand(s, 3), rand(s, 3, salt=1)),
+    left=(1, 1, 1),
+    left_minimal=(0, 0, 0),
+    reasons=("placeholder_value",),
+)
 def dead_first_write(a, x):
     """a.zero_(); a.copy_(x): the first write is dead."""
     a.zero_()
@@ -183,16 +225,20 @@ def self_copy(a):
     return a + 1
 
 
-@case("adv-bool-input", inputs=lambda s: (
-    rand(s, 4, dtype=torch.bool), rand(s, 4, dtype=torch.bool, salt=1)))
+@case(
+    "adv-bool-input",
+    inputs=lambda s: (rand(s, 4, dtype=torch.bool), rand(s, 4, dtype=torch.bool, salt=1)),
+)
 def bool_input(m, x):
     """A bool mask mutated by logical_or_."""
     m.logical_or_(x)
     return m & x
 
 
-@case("adv-int-input", inputs=lambda s: (
-    rand(s, 4, dtype=torch.int32), rand(s, 4, dtype=torch.int32, salt=1)))
+@case(
+    "adv-int-input",
+    inputs=lambda s: (rand(s, 4, dtype=torch.int32), rand(s, 4, dtype=torch.int32, salt=1)),
+)
 def int_input(a, x):
     """int32 counters mutated."""
     a.add_(x)
@@ -206,15 +252,19 @@ def complex_input(a):
     return torch.view_as_real(a).sum(-1)
 
 
-@case("adv-bf16-input", inputs=lambda s: (
-    rand(s, 4, dtype=torch.bfloat16), rand(s, 4, dtype=torch.bfloat16, salt=1)))
+@case(
+    "adv-bf16-input",
+    inputs=lambda s: (rand(s, 4, dtype=torch.bfloat16), rand(s, 4, dtype=torch.bfloat16, salt=1)),
+)
 def bf16_input(a, x):
     """A bfloat16 input mutated."""
     a.add_(x)
     return a * 2
 
 
-@case("adv-kwargs-order", inputs=lambda s: ((rand(s, 3),), {"b": torch.zeros(3), "a": torch.ones(3)}))
+@case(
+    "adv-kwargs-order", inputs=lambda s: ((rand(s, 3),), {"b": torch.zeros(3), "a": torch.ones(3)})
+)
 def keyword_order(x, *, a, b):
     """Keywords come in another order than in the signature."""
     a.add_(x)
@@ -276,24 +326,34 @@ def _fill_row_fake(cache, v, i):
     return None
 
 
-@case("pt138221-custom-op-input", "pytorch/pytorch#138221",
-      inputs=lambda s: (torch.zeros(4, 2), rand(s, 2)))
+@case(
+    "pt138221-custom-op-input",
+    "pytorch/pytorch#138221",
+    inputs=lambda s: (torch.zeros(4, 2), rand(s, 2)),
+)
 def custom_op_input(c, v):
     """A custom op with a mutable argument, on a user input."""
     torch.ops.mutcases.fill_row_(c, v, 1)
     return c * 2
 
 
-@case("pt138221-custom-op-view", "pytorch/pytorch#138221",
-      inputs=lambda s: (torch.ones(2, 4, 2), rand(s, 2)))
+@case(
+    "pt138221-custom-op-view",
+    "pytorch/pytorch#138221",
+    inputs=lambda s: (torch.ones(2, 4, 2), rand(s, 2)),
+)
 def custom_op_view(c, v):
     """A custom op that mutates a slice of a user input."""
     torch.ops.mutcases.fill_row_(c[1], v, 2)
     return c * 2
 
 
-@case("et3788-custom-op-buffer", "pytorch/executorch#3788",
-      inputs=lambda s: (rand(s, 2),), buffers=lambda: {"c": torch.zeros(4, 2)})
+@case(
+    "et3788-custom-op-buffer",
+    "pytorch/executorch#3788",
+    inputs=lambda s: (rand(s, 2),),
+    buffers=lambda: {"c": torch.zeros(4, 2)},
+)
 def custom_op_buffer(self, v):
     """A custom op that mutates a buffer."""
     torch.ops.mutcases.fill_row_(self.c, v, 1)
