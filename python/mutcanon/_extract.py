@@ -148,6 +148,7 @@ def extract_program(
         InvalidProgramError: When a mutation's target is no placeholder, or the like.
     """
     builder = _Builder(layouts)
+    builder.add_copies(facts.copies)
     codes: list[int] = []
     find = _Targets(ep)
     targets: list[Node | None] = [None] * len(outputs)
@@ -170,6 +171,7 @@ def extract_body(
 ) -> Extract:
     """The problem of a control-flow body: its outputs must not alias anything (semantics 4.6)."""
     builder = _Builder(layouts)
+    builder.add_copies(facts.copies)
     codes: list[int] = []
     for value in outputs:
         if isinstance(value, Node) and _is_tensor(value):
@@ -250,6 +252,24 @@ class _Builder:
             stack.pop()
         return self.numbers[node]
 
+    def add_copies(self, copies: Sequence[Node]) -> None:
+        """Numbers the copies. They stand in graph order, so most find their operands numbered."""
+        numbers, codes, nodes = self.numbers, self.codes, self.nodes
+        for copy in copies:
+            args = copy.args
+            if len(args) == 2 and copy not in numbers:
+                destination, source = args
+                if source not in numbers and isinstance(source, Node):
+                    self.visit(source)
+                if destination in numbers and source in numbers and not copy.kwargs:
+                    to = numbers[destination]
+                    layout = self.layouts.number(copy.meta.get("val"))
+                    codes += (3, layout, to + 1, to, numbers[source])
+                    numbers[copy] = len(nodes)
+                    nodes.append(copy)
+                    continue
+            self.visit(copy)
+
     def _add(self, node: Node, operands: Sequence[Node]) -> None:
         layout = self.layouts.number(node.meta.get("val"))
         numbers = self.numbers
@@ -307,8 +327,6 @@ class _Builder:
         *,
         is_body: bool = False,
     ) -> Extract:
-        for copy in facts.copies:
-            self.visit(copy)
         groups = [_tensor_operands(call) for call in facts.higher_order]
         operand_groups = [
             [self.visit(n) for n in group]

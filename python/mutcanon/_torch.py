@@ -52,12 +52,14 @@ def mark_stale(gm: GraphModule) -> None:
     if isinstance(gm, _LazyGraphModule):
         gm.recompile()
         return
+    cls = type(gm)
 
-    def forward(self: GraphModule, *args: Any, **kwargs: Any) -> Any:
+    # To free the code of a large graph takes longer than our whole pass, so it stays until then.
+    def forward(self: GraphModule, *args: Any, _stale: Any = cls.forward, **kwargs: Any) -> Any:
         self.recompile()
         return self(*args, **kwargs)
 
-    type(gm).forward = forward
+    cls.forward = forward
 
 
 def with_parts(
