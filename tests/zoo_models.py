@@ -9,6 +9,7 @@ model's library is imported before its function is called.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ VOCABULARY = 128
 LENGTH = 32
 
 Tensors = tuple[torch.Tensor, ...]
+
+_number = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,7 +224,11 @@ def llama_static_cache_pytree() -> Model:
         return [(pytree.SequenceKey(i), child) for i, child in enumerate(children)], context
 
     pytree.register_pytree_node(
-        Cache, flatten, lambda children, _: Cache(children), flatten_with_keys_fn=flatten_with_keys
+        Cache,
+        flatten,
+        lambda children, _: Cache(children),
+        serialized_type_name=f"zoo_models.Cache.{next(_number)}",
+        flatten_with_keys_fn=flatten_with_keys,
     )
 
     class Step(nn.Module):
