@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::pt2::fault::Fault;
+
 /// An input that is refused. `Display` begins with the thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
@@ -17,6 +19,15 @@ pub enum Error {
         /// What was expected.
         message: String,
     },
+    /// A file is refused.
+    Archive {
+        /// What kind of refusal it is.
+        fault: Fault,
+        /// What is wrong, beginning with the place.
+        detail: String,
+    },
+    /// The operating system says no.
+    Io(String),
 }
 
 impl Error {
@@ -26,6 +37,8 @@ impl Error {
         match self {
             Error::InvalidProblem(_) => "invalid_problem",
             Error::Syntax { .. } => "syntax",
+            Error::Archive { fault, .. } => fault.as_str(),
+            Error::Io(_) => "io",
         }
     }
 }
@@ -33,7 +46,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::InvalidProblem(message) => f.write_str(message),
+            Error::InvalidProblem(message) | Error::Io(message) => f.write_str(message),
+            Error::Archive { detail, .. } => f.write_str(detail),
             Error::Syntax { line, message } => write!(f, "line {line}: {message}"),
         }
     }
