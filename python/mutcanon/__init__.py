@@ -1,0 +1,38 @@
+"""Makes mutation in exported PyTorch programs right and free.
+
+`canonicalize` collapses every copy that is proved redundant and keeps the rest; `analyze` says what
+and why; `mutcanon.executorch` lowers with both. Importing mutcanon imports no framework: torch is
+loaded on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mutcanon._core import __version__
+
+if TYPE_CHECKING:
+    from mutcanon._canonicalize import analyze, canonicalize, canonicalize_
+    from mutcanon._report import Report
+
+__all__ = ["Report", "__version__", "analyze", "canonicalize", "canonicalize_"]
+
+_HOMES = {
+    "Report": "mutcanon._report",
+    "analyze": "mutcanon._canonicalize",
+    "canonicalize": "mutcanon._canonicalize",
+    "canonicalize_": "mutcanon._canonicalize",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

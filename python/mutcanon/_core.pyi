@@ -1,0 +1,67 @@
+"""The compiled core. Private: import from `mutcanon`."""
+
+from typing import final
+
+__version__: str
+
+class CoreError(ValueError):
+    """An input that the core refuses; `args` is (message, code)."""
+
+@final
+class Problem:
+    """The mutations and copies of one graph.
+
+    Sizes and strides are numbers; `-1 - i` stands for `symbols[i]`.
+
+    A layout is (dtype, device, format, conj, neg, quantizer, sizes, strides). Its format is
+    "strided", the name of something else, or None for a value without tensor metadata.
+
+    `values` holds for each value, operands first: its kind, its layout, the value whose
+    representation it keeps plus one (or 0), then the operands. Kinds: 0 placeholder; 1 fresh;
+    2 alias (count, values); 3 copy (destination, source); 4 the same with non_blocking.
+
+    `outputs` holds for each output its kind and values. Kinds: 0 no tensor; 1 user output (value);
+    2 mutation (target, value); 3 mutation whose position is observable (target, value).
+    """
+
+    def __new__(
+        cls,
+        symbols: list[str],
+        layouts: list[tuple[str, str, str | None, bool, bool, str | None, list[int], list[int]]],
+        values: list[int],
+        outputs: list[int],
+        *,
+        operand_groups: list[list[int]],
+        written: list[int],
+        opaque_writes: bool,
+        is_body: bool,
+        names: list[str],
+    ) -> Problem: ...
+    def with_equalities(self, pairs: list[tuple[int, int]]) -> Problem: ...
+    def plan(self, form: str) -> Plan: ...
+    def text(self) -> str: ...
+    def plan_text(self, form: str) -> str: ...
+
+@final
+class Plan:
+    """What is decided. Values and outputs are positions; a reason is (code, blamed value, fact)."""
+
+    @property
+    def changes_nothing(self) -> bool: ...
+    @property
+    def collapsed(self) -> tuple[list[int], list[int]]: ...
+    @property
+    def kept(self) -> list[tuple[int, tuple[str, int | None, str]]]: ...
+    @property
+    def inserts(self) -> list[tuple[int, int, tuple[str, int | None, str]]]: ...
+    @property
+    def order(self) -> list[int] | None: ...
+    @property
+    def write_backs(self) -> list[tuple[bool, int]]: ...
+    @property
+    def hazards(self) -> list[tuple[int, int]]: ...
+    @property
+    def queries(self) -> list[tuple[int, int]]: ...
+
+def reasons() -> list[tuple[str, str, str]]: ...
+def plan_text(problem: str, form: str) -> str: ...

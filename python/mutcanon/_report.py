@@ -1,0 +1,155 @@
+"""What `analyze` says: frozen records, as text and as JSON.
+
+`SCHEMA_VERSION` belongs to the JSON form; a field may be added in a minor release, and none changes
+its meaning.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["SCHEMA_VERSION", "CopyReport", "MutationReport", "Report"]
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """One `aten.copy` of the program, or one that is added.
+
+    Attributes:
+        node: The copy's name; for an added copy, the output that gets it.
+        graph: The control-flow body that it is in, "" for the top graph.
+        decision: "collapse", "keep" or "insert".
+        source: Name of the value that it copies.
+        reads: For a collapsed copy, what its readers read instead.
+        code: For a kept or added copy, the reason's stable code.
+        fact: The fact that was missing, in words.
+        blame: Name of another value that has to do with the reason.
+        bytes: Size of the copied tensor in bytes; None where it depends on a symbol or is not
+            known.
+        formula: The size in bytes as an expression, "" where it is not known.
+    """
+
+    node: str
+    graph: str
+    decision: str
+    source: str
+    reads: str | None
+    code: str | None
+    fact: str
+    blame: str | None
+    bytes: int | None
+    formula: str
+
+
+@dataclass(frozen=True)
+class MutationReport:
+    """One mutation output.
+
+    Attributes:
+        output: Position among the graph's outputs before any reordering.
+        kind: "user_input", "buffer" or "parameter".
+        target: The mutated input: a name, or the fully qualified name of a buffer or parameter.
+        value: Name of the value before.
+        new_value: Name of the value afterwards; the copied value where a copy is added.
+        depth: Copies between the target and the value's producer, before.
+        new_depth: The same afterwards.
+    """
+
+    output: int
+    kind: str
+    target: str
+    value: str
+    new_value: str
+    depth: int
+    new_depth: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What canonicalization does to a program, and why it does no more.
+
+    Attributes:
+        form: "portable" or "minimal".
+        copies: Every copy of the program, then those that are added.
+        mutations: The mutation outputs, in their old order.
+        write_backs: The order of the write-backs, as ("save" | "write", target).
+        hazards: Pairs of targets (reader, writer): the first one's new value shares storage with
+            the second.
+        reordered: Whether mutation outputs change places.
+        bytes_saved: Bytes that the collapsed copies write in each call; None where that depends on
+            a symbol.
+        formula: The same as an expression.
+    """
+
+    form: str
+    copies: tuple[CopyReport, ...]
+    mutations: tuple[MutationReport, ...]
+    write_backs: tuple[tuple[str, str], ...]
+    hazards: tuple[tuple[str, str], ...]
+    reordered: bool
+    bytes_saved: int | None
+    formula: str
+
+    @property
+    def collapsed(self) -> tuple[CopyReport, ...]:
+        """The copies that go."""
+        return tuple(c for c in self.copies if c.decision == "collapse")
+
+    @property
+    def kept(self) -> tuple[CopyReport, ...]:
+        """The copies that stay."""
+        return tuple(c for c in self.copies if c.decision == "keep")
+
+    @property
+    def inserted(self) -> tuple[CopyReport, ...]:
+        """The copies that are added."""
+        return tuple(c for c in self.copies if c.decision == "insert")
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the program is canonical already."""
+        return not self.collapsed and not self.inserted and not self.reordered
+
+    def to_json(self) -> str:
+        """The report as one JSON object."""
+        fields: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        fields["changes_nothing"] = self.changes_nothing
+        return json.dumps(fields)
+
+    def __str__(self) -> str:
+        lines = [self._headline()]
+        for m in self.mutations:
+            depth = f"{m.depth} -> {m.new_depth}"
+            lines.append(f"  {m.kind} {m.target} <- {m.new_value} (copies below: {depth})")
+        lines += [f"  {_sentence(c)}" for c in self.copies]
+        if self.hazards:
+            order = ", ".join(f"{step} {target}" for step, target in self.write_backs)
+            lines.append(f"  write-back order: {order}")
+        return "\n".join(lines)
+
+    def _headline(self) -> str:
+        counts = (
+            f"{len(self.collapsed)} collapse, {len(self.kept)} stay, {len(self.inserted)} added"
+        )
+        saved = f"{self.formula} bytes a call saved" if self.collapsed else "nothing to save"
+        if self.changes_nothing:
+            return f"{self.form} form already: {len(self.kept)} copies stay"
+        return f"{self.form} form: {len(self.copies)} copies, {counts}; {saved}"
+
+
+def _sentence(copy: CopyReport) -> str:
+    where = f" in {copy.graph}" if copy.graph else ""
+    if copy.decision == "collapse":
+        return f"collapse {copy.node}{where}: its readers read {copy.reads}"
+    reason = copy.code or ""
+    if copy.blame:
+        reason += f" ({copy.blame})"
+    if copy.fact:
+        reason += f": {copy.fact}"
+    if copy.decision == "insert":
+        return f"add a copy of {copy.source} at output {copy.node}{where}: {reason}"
+    return f"keep {copy.node}{where}: {reason}"

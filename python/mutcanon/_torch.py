@@ -1,0 +1,84 @@
+"""The private names of torch that mutcanon uses, in one place.
+
+Checked on torch 2.13.0. `tests/test_torch_names.py` fails when one of them moves; everything else
+goes through public names or degrades: a graph without the side table is walked instead.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch.export import ExportedProgram
+    from torch.export.exported_program import ModuleCallEntry
+    from torch.export.graph_signature import ExportGraphSignature
+    from torch.fx import Graph, GraphModule
+
+_COMPOSITE = "CompositeImplicitAutograd"
+
+
+def call_targets(graph: Graph) -> Iterable[Any]:
+    """The distinct targets of the graph's calls, without a walk where torch allows."""
+    table = getattr(getattr(graph, "_find_nodes_lookup_table", None), "table", None)
+    if table is None:
+        return {n.target for n in graph.nodes if n.op == "call_function"}
+    return [target for (op, target), nodes in table.items() if op == "call_function" and nodes]
+
+
+def is_composite(op: torch._ops.OpOverload) -> bool:
+    """Whether the operator is a composition of others, so that its schema binds nobody."""
+    name = op.name()  # type: ignore[no-untyped-call]
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
+
+
+def new_graph_module(root: GraphModule, graph: Graph) -> GraphModule:
+    """A graph module whose code is generated on demand: that costs more than our whole pass."""
+    gm = _LazyGraphModule(root, graph, type(root).__name__)
+    gm.meta.update(root.meta)
+    return gm
+
+
+def mark_stale(gm: GraphModule) -> None:
+    """Puts off code generation, for a graph that was edited in place, until the module is called.
+
+    `GraphModule.__new__` gives each instance a class of its own, so this reaches no other module.
+    """
+    if isinstance(gm, _LazyGraphModule):
+        gm.recompile()
+        return
+
+    def forward(self: GraphModule, *args: Any, **kwargs: Any) -> Any:
+        self.recompile()
+        return self(*args, **kwargs)
+
+    type(gm).forward = forward
+
+
+def with_parts(
+    ep: ExportedProgram,
+    gm: GraphModule,
+    signature: ExportGraphSignature,
+    calls: list[ModuleCallEntry],
+) -> ExportedProgram:
+    """A shallow copy with these parts; the constructor would verify and compile it all again."""
+    new = copy.copy(ep)
+    new._graph_module = gm
+    new._graph_signature = signature
+    new._module_call_graph = calls
+    return new
+
+
+def replace_parts(
+    ep: ExportedProgram,
+    signature: ExportGraphSignature,
+    calls: list[ModuleCallEntry],
+) -> None:
+    """Gives the program another signature and call graph."""
+    ep._graph_signature = signature
+    ep._module_call_graph = calls

@@ -1,0 +1,46 @@
+"""The private names of torch that `_torch.py` uses are where we think they are."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from mutcanon import _torch  # noqa: E402
+
+
+def exported():
+    class Add(torch.nn.Module):
+        def forward(self, x):
+            return x.add_(1) * 2
+
+    return torch.export.export(Add(), (torch.ones(2),)).run_decompositions({})
+
+
+def test_the_side_table_lists_the_call_targets():
+    graph = exported().graph
+    walked = {n.target for n in graph.nodes if n.op == "call_function"}
+    assert hasattr(graph._find_nodes_lookup_table, "table")
+    assert set(_torch.call_targets(graph)) == walked
+
+
+def test_composite_operators_are_told_apart():
+    assert _torch.is_composite(torch.ops.aten.dropout.default)
+    assert not _torch.is_composite(torch.ops.aten.add.Tensor)
+
+
+def test_a_program_has_the_parts_that_we_replace():
+    ep = exported()
+    new = _torch.with_parts(ep, ep.graph_module, ep.graph_signature, ep.module_call_graph)
+    assert new is not ep
+    assert vars(new).keys() == vars(ep).keys()
+    assert {"_graph_module", "_graph_signature", "_module_call_graph"} <= vars(ep).keys()
+
+
+def test_a_stale_module_compiles_when_it_is_called():
+    gm = exported().graph_module
+    output = gm.graph.output_node()
+    output.args = ((output.args[0][0],),)
+    _torch.mark_stale(gm)
+    assert len(gm(torch.ones(2))) == 1
+    assert len(gm(torch.ones(2))) == 1
