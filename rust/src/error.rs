@@ -4,6 +4,7 @@
 //! understood; each variant has a code that scripts may rely on.
 
 use std::fmt;
+use std::io;
 
 use crate::pt2::fault::Fault;
 
@@ -27,7 +28,12 @@ pub enum Error {
         detail: String,
     },
     /// The operating system says no.
-    Io(String),
+    Io {
+        /// The kind of the operating system's error.
+        kind: io::ErrorKind,
+        /// Its text.
+        message: String,
+    },
 }
 
 impl Error {
@@ -38,7 +44,7 @@ impl Error {
             Error::InvalidProblem(_) => "invalid_problem",
             Error::Syntax { .. } => "syntax",
             Error::Archive { fault, .. } => fault.as_str(),
-            Error::Io(_) => "io",
+            Error::Io { .. } => "io",
         }
     }
 }
@@ -46,7 +52,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::InvalidProblem(message) | Error::Io(message) => f.write_str(message),
+            Error::InvalidProblem(message) | Error::Io { message, .. } => f.write_str(message),
             Error::Archive { detail, .. } => f.write_str(detail),
             Error::Syntax { line, message } => write!(f, "line {line}: {message}"),
         }

@@ -47,7 +47,9 @@ faults! {
     UnknownArgument "unknown_argument" "an argument of a kind that this version does not know: update mutcanon"
     DuplicateName "duplicate_name" "two values of a graph have the same name"
     UnknownName "unknown_name" "a graph uses a value before it is defined, or one that does not exist"
-    Signature "signature" "the signature and the outputs of the graph do not agree"
+    MalformedNode "malformed_node" "an `aten.copy` of something that is no tensor"
+    Signature "signature_mismatch" "the signature and the outputs of the graph do not agree"
+    UnknownTarget "unknown_target" "a mutation of something that is no input"
     Internal "internal" "our own result did not pass the checks, and was thrown away: please report this"
 }
 
@@ -63,7 +65,7 @@ impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Fault::Truncated.at("the file"),
-            _ => Error::Io(error.to_string()),
+            kind => Error::Io { kind, message: error.to_string() },
         }
     }
 }
