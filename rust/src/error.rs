@@ -37,6 +37,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same error, with the place where it is.
+    #[must_use]
+    pub fn within(self, place: impl fmt::Display) -> Self {
+        let within = |text| format!("{place}: {text}");
+        match self {
+            Error::InvalidProblem(message) => Error::InvalidProblem(within(message)),
+            Error::Syntax { line, message } => Error::Syntax { line, message: within(message) },
+            Error::Archive { fault, detail } => Error::Archive { fault, detail: within(detail) },
+            Error::Io { kind, message } => Error::Io { kind, message: within(message) },
+        }
+    }
+
     /// The stable code of this kind of error.
     #[must_use]
     pub fn code(&self) -> &'static str {

@@ -71,9 +71,17 @@ pub struct Archive<S> {
 }
 
 impl<S: Source> Archive<S> {
-    /// Whether the source has an end-of-directory record at all.
+    /// Whether the source begins as a zip does. torch accepts nothing before it.
     pub fn is_zip(source: &S) -> Result<bool, Error> {
-        Ok(End::find(source)?.is_some())
+        let mut head = Vec::new();
+        source.range(0, 4)?.read_to_end(&mut head)?;
+        Ok(head == LOCAL || head == END)
+    }
+
+    /// The bytes of the archive.
+    #[must_use]
+    pub fn source(&self) -> &S {
+        &self.source
     }
 
     /// Reads and checks the directory.

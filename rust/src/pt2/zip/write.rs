@@ -27,17 +27,18 @@ pub trait Body {
     fn write(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
-/// Writes `archive` with the contents of some entries replaced: for each entry, by directory position, maybe a body.
-pub fn write<S: Source, W: Write>(
+/// Writes `archive` with the contents of some entries replaced: `replaced` is asked for each entry, by its position in
+/// the directory. One body at a time is held.
+pub fn write<S: Source, W: Write, B: Body>(
     archive: &Archive<S>,
-    replaced: &[Option<&dyn Body>],
+    mut replaced: impl FnMut(usize) -> Result<Option<B>, Error>,
     out: &mut W,
 ) -> Result<(), Error> {
     let mut writer = Writer { archive, out, at: 0, pending: 0..0 };
     let mut placed = vec![Placed::default(); archive.entries.len()];
     for (k, &i) in archive.layout.iter().enumerate() {
         let end = archive.layout.get(k + 1).map_or(archive.directory_start, |&n| archive.entries[n].header);
-        placed[i] = writer.entry(&archive.entries[i], end, replaced[i])?;
+        placed[i] = writer.entry(&archive.entries[i], end, replaced(i)?.as_ref())?;
     }
     writer.flush()?;
     writer.directory(&placed)
@@ -76,7 +77,7 @@ struct Writer<'a, S, W> {
 
 impl<S: Source, W: Write> Writer<'_, S, W> {
     /// Writes one entry, which lies before `end` in the source.
-    fn entry(&mut self, entry: &Entry, end: u64, body: Option<&dyn Body>) -> Result<Placed, Error> {
+    fn entry<B: Body>(&mut self, entry: &Entry, end: u64, body: Option<&B>) -> Result<Placed, Error> {
         let record = &self.archive.directory[entry.record.clone()];
         let crc = u32::from_le_bytes([record[16], record[17], record[18], record[19]]);
         let mut placed = Placed { header: self.at, size: entry.size, compressed: entry.compressed, crc };
