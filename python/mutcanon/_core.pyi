@@ -18,7 +18,8 @@ class Problem:
 
     `values` holds for each value, operands first: its kind, its layout, the value whose
     representation it keeps plus one (or 0), then the operands. Kinds: 0 placeholder; 1 fresh;
-    2 alias (count, values); 3 copy (destination, source); 4 the same with non_blocking.
+    2 alias (count, values); 3 copy (destination, source); 4 the same with non_blocking; 5, 6, 7
+    placeholder of a buffer, a user input, anything else.
 
     `outputs` holds for each output its kind and values. Kinds: 0 no tensor; 1 user output (value);
     2 mutation (target, value); 3 mutation whose position is observable (target, value).
