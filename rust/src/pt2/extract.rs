@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::error::Error;
 use crate::ids::{LayoutId, ValueId};
-use crate::problem::{Def, Output, Problem, Value};
+use crate::problem::{Def, InputKind, Output, Problem, Value};
 use crate::pt2::fault::Fault;
 use crate::pt2::graph::{Argument, Node, OutputKind, Signature};
 use crate::pt2::layouts::{Layouts, Symbols};
@@ -46,9 +46,12 @@ pub fn top<'a>(
         let found = format_args!("output: {} values, {} in the signature", outputs.len(), specs.len());
         return Err(Fault::Signature.at(found));
     }
-    let inputs = signature.input_specs.iter().filter_map(|spec| spec.0.as_ref());
-    let states: HashMap<&str, &str> = inputs.map(|(fqn, name)| (&**fqn, *name)).collect();
+    let inputs = || signature.input_specs.iter().filter_map(|spec| Some((spec.name?, spec)));
+    let states: HashMap<&str, &str> =
+        inputs().filter_map(|(name, spec)| Some((spec.state.as_deref()?, name))).collect();
     let mut builder = Builder::new(scope, symbols);
+    builder.input_kinds = inputs().map(|(name, spec)| (name, spec.kind)).collect();
+    builder.add_copies()?;
     let mut problem_outputs = Vec::with_capacity(outputs.len());
     for (i, (output, spec)) in outputs.iter().zip(specs).enumerate() {
         let Argument::Tensor(name) = output.value else {
@@ -85,6 +88,7 @@ pub fn top<'a>(
 /// The problem of a control-flow body, whose outputs must not alias anything (semantics 4.6).
 pub fn body<'a>(scope: &Scope<'_, 'a>, symbols: &Symbols<'a>, opaque_writes: bool) -> Result<Extract, Error> {
     let mut builder = Builder::new(scope, symbols);
+    builder.add_copies()?;
     let mut outputs = Vec::with_capacity(scope.graph.outputs.len());
     for output in &scope.graph.outputs {
         outputs.push(match output.value {
@@ -99,6 +103,8 @@ pub fn body<'a>(scope: &Scope<'_, 'a>, symbols: &Symbols<'a>, opaque_writes: boo
 struct Builder<'s, 'p, 'a> {
     scope: &'s Scope<'p, 'a>,
     layouts: Layouts<'s, 'a>,
+    input_kinds: HashMap<&'a str, InputKind>,
+    kinds: HashMap<ValueId, InputKind>,
     values: Vec<Value>,
     keys: Vec<Option<Key>>,
     /// Whether each value may be conjugated or negated lazily.
@@ -113,12 +119,19 @@ impl<'s, 'p, 'a> Builder<'s, 'p, 'a> {
         Builder {
             scope,
             layouts: Layouts::new(symbols),
+            input_kinds: HashMap::new(),
+            kinds: HashMap::new(),
             values: Vec::new(),
             keys: Vec::new(),
             lazy: Vec::new(),
             numbers: HashMap::new(),
             storage: HashMap::new(),
         }
+    }
+
+    /// Numbers the copies. They stand in graph order, so most find their operands numbered.
+    fn add_copies(&mut self) -> Result<(), Error> {
+        self.scope.copies.iter().try_for_each(|&n| self.visit(Key::Node(n)).map(drop))
     }
 
     fn output(&mut self, name: &str) -> Result<ValueId, Error> {
@@ -190,6 +203,9 @@ impl<'s, 'p, 'a> Builder<'s, 'p, 'a> {
         let layout = self.layouts.number(meta, name, lazy)?;
         let number = self.push(Value { name: name.into(), layout, def, keeps_representation_of }, Some(key), lazy);
         self.numbers.insert(key, number);
+        if let (Key::Input(_), Some(&kind)) = (key, self.input_kinds.get(name)) {
+            self.kinds.insert(number, kind);
+        }
         Ok(())
     }
 
@@ -212,9 +228,6 @@ impl<'s, 'p, 'a> Builder<'s, 'p, 'a> {
     }
 
     fn finish(mut self, outputs: Vec<Output>, opaque_writes: bool, is_body: bool) -> Result<Extract, Error> {
-        for &n in &self.scope.copies {
-            self.visit(Key::Node(n))?;
-        }
         let mut operand_groups = Vec::new();
         for &n in &self.scope.higher_order {
             let group = self.scope.tensor_operands(n)?;
@@ -233,6 +246,7 @@ impl<'s, 'p, 'a> Builder<'s, 'p, 'a> {
             symbols: self.layouts.expressions,
             layouts: self.layouts.table,
             values: self.values,
+            kinds: self.kinds,
             outputs,
             operand_groups,
             written,

@@ -16,6 +16,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::error::Error;
+use crate::problem::InputKind;
 use crate::pt2::fault::Fault;
 
 /// The major version of the schema, the same since torch 2.5. Minor versions add what we skip or refuse.
@@ -164,9 +165,16 @@ pub struct Signature<'a> {
     pub output_specs: Vec<Spanned<'a, OutputSpec<'a>>>,
 }
 
-/// What an input is, as far as a mutation may name it: its parameter or buffer name, and the graph's name for it.
+/// What an input is.
 #[derive(Debug)]
-pub struct InputSpec<'a>(pub Option<(Cow<'a, str>, &'a str)>);
+pub struct InputSpec<'a> {
+    /// Its kind.
+    pub kind: InputKind,
+    /// The tensor, if it is one.
+    pub name: Option<&'a str>,
+    /// The name of the parameter or buffer.
+    pub state: Option<Cow<'a, str>>,
+}
 
 /// What an output is.
 #[derive(Debug)]

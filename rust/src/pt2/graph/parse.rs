@@ -10,6 +10,8 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::problem::InputKind;
+
 use super::{Argument, InputSpec, Node, OutputKind, OutputSpec, Pairs, Spanned};
 
 impl<'de: 'a, 'a, T: Deserialize<'a>> Deserialize<'de> for Spanned<'a, T> {
@@ -190,12 +192,39 @@ impl<'de: 'a, 'a> Union<'de> for InputSpec<'a> {
             #[serde(alias = "buffer_name", alias = "parameter_name", borrow)]
             fqn: Cow<'a, str>,
         }
-        if matches!(key, "parameter" | "buffer") {
-            let state = map.next_value::<State<'a>>()?;
-            return Ok(InputSpec(Some((state.fqn, state.arg.name))));
-        }
-        map.next_value::<IgnoredAny>().map(|_| InputSpec(None))
+        let kind = match key {
+            "buffer" => InputKind::Buffer,
+            "user_input" => {
+                let name = map.next_value::<AnyArgument<'a>>()?.arg.tensors().first().copied();
+                return Ok(InputSpec { kind: InputKind::UserInput, name, state: None });
+            }
+            "parameter" => InputKind::Other,
+            "tensor_constant" => {
+                let name = Some(map.next_value::<OneTensor<'a>>()?.arg.name);
+                return Ok(InputSpec { kind: InputKind::Other, name, state: None });
+            }
+            _ => {
+                map.next_value::<IgnoredAny>()?;
+                return Ok(InputSpec { kind: InputKind::Other, name: None, state: None });
+            }
+        };
+        let State { arg, fqn } = map.next_value::<State<'a>>()?;
+        Ok(InputSpec { kind, name: Some(arg.name), state: Some(fqn) })
     }
+}
+
+/// A specification of any argument.
+#[derive(serde::Deserialize)]
+struct AnyArgument<'a> {
+    #[serde(borrow)]
+    arg: Argument<'a>,
+}
+
+/// A specification of a tensor.
+#[derive(serde::Deserialize)]
+struct OneTensor<'a> {
+    #[serde(borrow)]
+    arg: TensorArgument<'a>,
 }
 
 impl<'de: 'a, 'a> Union<'de> for OutputSpec<'a> {
@@ -207,26 +236,16 @@ impl<'de: 'a, 'a> Union<'de> for OutputSpec<'a> {
             #[serde(alias = "buffer_name", alias = "parameter_name", alias = "user_input_name", borrow)]
             target: Cow<'a, str>,
         }
-        #[derive(serde::Deserialize)]
-        struct Returned<'a> {
-            #[serde(borrow)]
-            arg: TensorArgument<'a>,
-        }
-        #[derive(serde::Deserialize)]
-        struct User<'a> {
-            #[serde(borrow)]
-            arg: Argument<'a>,
-        }
         let kind: fn(Cow<'a, str>) -> OutputKind<'a> = match key {
             "buffer_mutation" => OutputKind::Buffer,
             "parameter_mutation" => OutputKind::Parameter,
             "user_input_mutation" => OutputKind::UserInput,
             "user_output" => {
-                let name = map.next_value::<User<'a>>()?.arg.tensors().first().copied();
+                let name = map.next_value::<AnyArgument<'a>>()?.arg.tensors().first().copied();
                 return Ok(OutputSpec { kind: OutputKind::User, name });
             }
             "loss_output" | "gradient_to_parameter" | "gradient_to_user_input" => {
-                let name = map.next_value::<Returned<'a>>()?.arg.name;
+                let name = map.next_value::<OneTensor<'a>>()?.arg.name;
                 return Ok(OutputSpec { kind: OutputKind::User, name: Some(name) });
             }
             "token" => {
