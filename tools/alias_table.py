@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from mutcanon import _alias
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Library:
     namespaces: frozenset[str]
 
 
+_LLAMA = "executorch.extension.llm.custom_ops.custom_ops"
 LIBRARIES = (
     Library(
         "torch",
@@ -52,7 +54,7 @@ LIBRARIES = (
         frozenset({"aten", "prims", "quantized", "quantized_decomposed", "_c10d_functional"}),
     ),
     Library("torchao", ("torchao",), frozenset({"torchao"})),
-    Library("executorch", ("executorch.extension.llm.custom_ops.custom_ops",), frozenset({"llama"})),
+    Library("executorch", (_LLAMA,), frozenset({"llama"})),
 )
 
 
