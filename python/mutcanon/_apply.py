@@ -127,15 +127,15 @@ def _set_output(output: Node, args: list[Any]) -> None:
         output.args = (args,)
 
 
-def _erase(graph: Graph, collapsed: Mapping[Node, Node]) -> None:
+def _erase(graph: Graph, collapsed: dict[Node, Node]) -> None:
     """Erases the collapsed copies, readers first, and what only they read."""
     erase = graph.erase_node
     orphans: dict[Node, None] = {}
     # Copies stand in graph order, so the last one has no reader left.
     for node in reversed(collapsed):
-        for operand in node.args[:2] or node.all_input_nodes:
-            if operand not in collapsed and len(operand.users) == 1:  # type: ignore[union-attr]
-                orphans[operand] = None  # type: ignore[index]
+        for operand in node.all_input_nodes:
+            if operand not in collapsed and len(operand.users) == 1:
+                orphans[operand] = None
         erase(node)
     while orphans:
         node, _ = orphans.popitem()
