@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from torch._export.verifier import SpecViolationError
 
 import mutcanon
 import oracle
 from cases import CASES
 from programs import DEPTHS, FORMS, canonical, existing, own, program, trace
-from torch._export.verifier import SpecViolationError
 
 STOPS = (AssertionError, RuntimeError, ValueError, SpecViolationError)
 on_programs = pytest.mark.parametrize(("name", "depth"), existing())

@@ -1,4 +1,4 @@
-"""Real models: no redundant copy is left in the ATen or the edge graph, and every result is eager's.
+"""Real models: no redundant copy is left in the ATen or the edge graph, every result is eager's.
 
 `ZOO` says what may be left. The state of a convolution is a slice of a longer tensor: its copy
 changes the strides in ATen and nothing in the edge dialect, where a slice is a contiguous copy.
@@ -10,13 +10,14 @@ import dataclasses
 import functools
 from typing import Any
 
-import mutcanon
-import oracle
 import pytest
 import torch
-from conftest import need
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
+
+import mutcanon
+import oracle
+from conftest import need
 from zoo_models import MODELS
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

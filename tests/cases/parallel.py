@@ -82,7 +82,7 @@ def rotate_inputs(a, b, c):
     inputs=lambda s: (rand(s, 3),),
     buffers=lambda: {"a": torch.zeros(3), "b": torch.ones(3)},
     stops=2,
-    left=(2, 2, 2),
+    left=(1, 1, 1),
     left_minimal=(0, 0, 0),
     reasons=("placeholder_value",),
 )
@@ -99,7 +99,7 @@ def delay_line(self, x):
     inputs=lambda s: (rand(s, 3),),
     buffers=lambda: {"a": torch.zeros(3), "b": torch.ones(3), "c": torch.full((3,), 2.0)},
     stops=2,
-    left=(3, 3, 3),
+    left=(2, 2, 2),
     left_minimal=(0, 0, 0),
     reasons=("placeholder_value",),
 )
