@@ -11,6 +11,7 @@
 //! - [`parallel_copy`]: the order of the write-backs. [`plan`]: all of it together.
 //! - [`text`]: problems and plans as text, for tests and bug reports.
 
+pub mod check;
 pub mod error;
 pub mod hazards;
 pub mod ids;

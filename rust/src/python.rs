@@ -9,6 +9,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::check;
 use crate::error::Error;
 use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Format, Layout};
@@ -32,6 +33,8 @@ fn invalid(message: &str) -> Error {
 
 /// dtype, device, format, conj, neg, quantizer, sizes, strides
 type LayoutTuple = (String, String, Option<String>, bool, bool, Option<String>, Vec<i64>, Vec<i64>);
+/// code, message
+type Remark = (&'static str, String);
 /// code, blame, fact
 type ReasonTuple = (&'static str, Option<u32>, String);
 
@@ -275,6 +278,15 @@ fn plan_text(problem: &str, form: &str) -> PyResult<String> {
     Problem { inner }.plan_text(form)
 }
 
+/// What the independent checker says of a case in textual form: objections and warnings, each `(code, message)`.
+#[pyfunction]
+#[pyo3(name = "check")]
+fn check_case(py: Python<'_>, case: &str) -> PyResult<(Vec<Remark>, Vec<Remark>)> {
+    let verdict = py.detach(|| check::check(&check::text::parse(case)?))?;
+    let remarks = |list: Vec<check::Objection>| list.into_iter().map(|o| (o.code, o.message)).collect();
+    Ok((remarks(verdict.objections), remarks(verdict.warnings)))
+}
+
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -282,5 +294,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Problem>()?;
     module.add_class::<Plan>()?;
     module.add_function(wrap_pyfunction!(reasons, module)?)?;
+    module.add_function(wrap_pyfunction!(check_case, module)?)?;
     module.add_function(wrap_pyfunction!(plan_text, module)?)
 }
