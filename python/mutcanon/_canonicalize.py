@@ -18,6 +18,8 @@ from torch.fx import GraphModule, Node
 
 from mutcanon import _apply
 from mutcanon._alias import is_copy, op_facts
+from mutcanon._check import check as check_program
+from mutcanon._check import is_always
 from mutcanon._extract import (
     MUTATIONS,
     bodies,
@@ -30,7 +32,7 @@ from mutcanon._extract import (
 from mutcanon._layout import Layouts
 from mutcanon._report import CopyReport, MutationReport, Report
 from mutcanon._torch import replace_parts, with_parts
-from mutcanon.errors import UnsupportedError
+from mutcanon.errors import InternalError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +51,9 @@ _KINDS = {
 }
 
 
-def canonicalize(ep: ExportedProgram, *, form: Form = "portable") -> ExportedProgram:
+def canonicalize(
+    ep: ExportedProgram, *, form: Form = "portable", check: bool = False
+) -> ExportedProgram:
     """Collapses every copy that is proved redundant.
 
     Works on programs in functional form, in the ATen or the edge dialect; a program straight from
@@ -61,11 +65,14 @@ def canonicalize(ep: ExportedProgram, *, form: Form = "portable") -> ExportedPro
         form: "portable" is also right under a stock write-back in signature order. "minimal" keeps
             fewer copies and needs a write-back that orders them, as `mutcanon.module` and
             `mutcanon.executorch` do it.
+        check: Have the independent checker compare the result with `ep`, under every write-back
+            that the form promises to be right for (see `mutcanon.check`).
 
     Returns:
         A new program, or the very same object when there is nothing to do.
 
     Raises:
+        InternalError: When the checker objects; please report the message.
         InvalidProgramError: When the signature and the graph disagree.
         UnsupportedError: When `ep` is no exported program or `form` is unknown.
 
@@ -92,10 +99,15 @@ def canonicalize(ep: ExportedProgram, *, form: Form = "portable") -> ExportedPro
     modules = dict(zip(_modules(ep.graph_module), _modules(gm), strict=True))
     moved = [p.moved_to(modules[p.extract.gm], nodes) for p in planned]
     signature, calls = _edit(ep, moved)
-    return with_parts(ep, gm, signature, calls)
+    result = with_parts(ep, gm, signature, calls)
+    if check or is_always():
+        _check(ep, result, planned)
+    return result
 
 
-def canonicalize_(ep: ExportedProgram, *, form: Form = "portable") -> ExportedProgram:
+def canonicalize_(
+    ep: ExportedProgram, *, form: Form = "portable", check: bool = False
+) -> ExportedProgram:
     """Like `canonicalize`, in place, for programs that the caller owns.
 
     The generated code of `ep.graph_module` is made anew when the module is next called.
@@ -103,16 +115,20 @@ def canonicalize_(ep: ExportedProgram, *, form: Form = "portable") -> ExportedPr
     Args:
         ep: The program; after an error it is as it was.
         form: As for `canonicalize`.
+        check: As for `canonicalize`; the result is made and checked aside first.
 
     Returns:
         `ep`.
 
     Raises:
+        InternalError: When the checker objects; please report the message.
         InvalidProgramError: When the signature and the graph disagree.
         UnsupportedError: When `ep` is no exported program or `form` is unknown.
     """
     planned = _plan(ep, form)
     if _changes(planned):
+        if check or is_always():
+            canonicalize(ep, form=form, check=True)
         replace_parts(ep, *_edit(ep, planned))
     return ep
 
@@ -216,6 +232,22 @@ def _decide(ep: ExportedProgram, extract: Extract, layouts: Layouts, form: str) 
 
 def _changes(planned: list[Planned]) -> bool:
     return any(not p.plan.changes_nothing for p in planned)
+
+
+def _check(before: ExportedProgram, after: ExportedProgram, planned: Sequence[Planned]) -> None:
+    """Refuses a result that the independent checker objects to."""
+    plan = planned[0].plan
+    steps = [("save" if is_save else "write", output) for is_save, output in plan.write_backs]
+    minimal = plan.form == "minimal"
+    for consumer in ("mutcanon",) if minimal else ("torch", "executorch"):
+        result = check_program(before, after, consumer=consumer, write_backs=steps)
+        if not result.is_right:
+            problems = "\n".join(p.extract.problem.text() for p in planned)
+            raise InternalError(
+                f"program: the result is not what it should be for {consumer}, and was not "
+                f"returned; please report this\n{result}\n{problems}",
+                code="check_failed",
+            )
 
 
 def _modules(gm: GraphModule) -> list[GraphModule]:
