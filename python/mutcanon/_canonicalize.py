@@ -18,8 +18,8 @@ from torch.fx import GraphModule, Node
 
 from mutcanon import _apply
 from mutcanon._alias import is_copy, op_facts
-from mutcanon._check import check as check_program
-from mutcanon._check import is_always
+from mutcanon._check import is_always, require_right
+from mutcanon._core import finding_codes
 from mutcanon._extract import (
     MUTATIONS,
     bodies,
@@ -30,13 +30,14 @@ from mutcanon._extract import (
     output_args,
 )
 from mutcanon._layout import Layouts
-from mutcanon._report import CopyReport, MutationReport, Report
+from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
 from mutcanon._torch import replace_parts, with_parts
-from mutcanon.errors import InternalError, UnsupportedError
+from mutcanon.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mutcanon._check import Consumer
     from mutcanon._core import Plan
     from mutcanon._extract import Extract
 
@@ -101,7 +102,7 @@ def canonicalize(
     signature, calls = _edit(ep, moved)
     result = with_parts(ep, gm, signature, calls)
     if check or is_always():
-        _check(ep, result, planned)
+        _check(ep, result, planned, form)
     return result
 
 
@@ -234,20 +235,24 @@ def _changes(planned: list[Planned]) -> bool:
     return any(not p.plan.changes_nothing for p in planned)
 
 
-def _check(before: ExportedProgram, after: ExportedProgram, planned: Sequence[Planned]) -> None:
+def _check(
+    before: ExportedProgram, after: ExportedProgram, planned: Sequence[Planned], form: Form
+) -> None:
     """Refuses a result that the independent checker objects to."""
-    plan = planned[0].plan
-    steps = [("save" if is_save else "write", output) for is_save, output in plan.write_backs]
-    minimal = plan.form == "minimal"
-    for consumer in ("mutcanon",) if minimal else ("torch", "executorch"):
-        result = check_program(before, after, consumer=consumer, write_backs=steps)
-        if not result.is_right:
-            problems = "\n".join(p.extract.problem.text() for p in planned)
-            raise InternalError(
-                f"program: the result is not what it should be for {consumer}, and was not "
-                f"returned; please report this\n{result}\n{problems}",
-                code="check_failed",
-            )
+    steps = [
+        ("save" if is_save else "write", output)
+        for p in planned
+        if not p.path
+        for is_save, output in p.plan.write_backs
+    ]
+    consumers: list[Consumer] = ["mutcanon"] if form == "minimal" else ["torch", "executorch"]
+    require_right(
+        before,
+        after,
+        consumers,
+        steps,
+        lambda: "\n".join(p.extract.problem.text() for p in planned),
+    )
 
 
 def _modules(gm: GraphModule) -> list[GraphModule]:
@@ -298,9 +303,28 @@ def _report(ep: ExportedProgram, form: str, planned: list[Planned]) -> Report:
         mutations=tuple(_mutation_reports(ep, top)),
         write_backs=steps,
         hazards=hazards,
+        findings=_finding_reports(ep, top),
         reordered=top.plan.order is not None,
         bytes_saved=saved,
         formula=formula,
+    )
+
+
+def _finding_reports(ep: ExportedProgram, top: Planned) -> tuple[FindingReport, ...]:
+    words = {code: (sentence, advice) for code, sentence, advice in finding_codes()}
+
+    def name(output: int) -> str:
+        return ep.graph_signature.output_specs[output].target or f"output {output}"
+
+    return tuple(
+        FindingReport(
+            code,
+            name(output),
+            None if other is None else name(other),
+            tuple(consumers),
+            *words[code],
+        )
+        for code, output, other, consumers in top.extract.problem.findings()
     )
 
 

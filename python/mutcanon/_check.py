@@ -21,10 +21,10 @@ from torch.fx import GraphModule, Node
 from mutcanon import _core
 from mutcanon._check_facts import Facts, facts_of
 from mutcanon._check_types import Types, word
-from mutcanon.errors import InvalidProgramError, UnsupportedError
+from mutcanon.errors import InternalError, InvalidProgramError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch.export import ExportedProgram
     from torch.fx import Graph
@@ -82,7 +82,7 @@ def check(
     after: ExportedProgram,
     *,
     consumer: Consumer = "torch",
-    write_backs: Sequence[tuple[str, str | int]] | None = None,
+    write_backs: Sequence[tuple[str, str]] | Sequence[tuple[str, int]] | None = None,
 ) -> CheckResult:
     """Compares a program with what it was rewritten to.
 
@@ -139,8 +139,44 @@ def compare(types: Types, before: str, after: str, consumer: str) -> CheckResult
     )
 
 
+def require_right(
+    before: ExportedProgram,
+    after: ExportedProgram,
+    consumers: Sequence[Consumer],
+    steps: Sequence[tuple[str, int]],
+    problem: Callable[[], str],
+) -> None:
+    """Refuses a result of ours that is wrong.
+
+    Args:
+        before: The program as it was.
+        after: The result.
+        consumers: Those that it has to be right for.
+        steps: Those of mutcanon's write-back; none when the top graph had nothing to decide.
+        problem: Says in textual form what was decided about.
+
+    Raises:
+        InternalError: When the checker objects.
+    """
+    if not steps:
+        specs = enumerate(after.graph_signature.output_specs)
+        steps = [("write", i) for i, spec in specs if spec.kind.name.endswith("_MUTATION")]
+    types = Types()
+    texts = encode(before, types), encode(after, types)
+    for consumer in consumers:
+        result = compare(types, *texts, consumer_line(after, consumer, steps))
+        if not result.is_right:
+            raise InternalError(
+                f"program: the result is not what it should be for {consumer}, and was not "
+                f"returned; please report this\n{result}\n{problem()}",
+                code="check_failed",
+            )
+
+
 def consumer_line(
-    ep: ExportedProgram, consumer: str, write_backs: Sequence[tuple[str, str | int]] | None
+    ep: ExportedProgram,
+    consumer: str,
+    write_backs: Sequence[tuple[str, str]] | Sequence[tuple[str, int]] | None,
 ) -> str:
     """The statement that names the consumer."""
     if consumer in ("torch", "executorch"):
@@ -284,9 +320,13 @@ class _Writer:
 
     def _call(self, node: Node) -> None:
         target = node.target
-        if target is operator.getitem and isinstance(node.args[0], Node):
+        if target is operator.getitem:
             source, index = node.args
-            if isinstance(index, int) and isinstance(source.meta.get("val"), (tuple, list)):
+            if (
+                isinstance(source, Node)
+                and isinstance(index, int)
+                and isinstance(source.meta.get("val"), (tuple, list))
+            ):
                 self._line(node, f"item {index} %{source.name}")
                 return
         self._any(node, None, facts_of(target))

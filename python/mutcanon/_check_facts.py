@@ -23,28 +23,81 @@ if TYPE_CHECKING:
 #: Composite operators whose results are new whatever they are given, though their schema need not
 #: be believed.
 _NEW = frozenset(
-    "linear matmul scaled_dot_product_attention conv1d conv2d conv3d conv_transpose1d "
-    "conv_transpose2d layer_norm rms_norm group_norm batch_norm instance_norm softmax log_softmax "
-    "max_pool1d max_pool2d avg_pool1d adaptive_avg_pool2d one_hot outer hstack vstack "
-    "cosine_similarity lstm gru".split()
+    {
+        "adaptive_avg_pool2d",
+        "avg_pool1d",
+        "batch_norm",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "cosine_similarity",
+        "group_norm",
+        "gru",
+        "hstack",
+        "instance_norm",
+        "layer_norm",
+        "linear",
+        "log_softmax",
+        "lstm",
+        "matmul",
+        "max_pool1d",
+        "max_pool2d",
+        "one_hot",
+        "outer",
+        "rms_norm",
+        "scaled_dot_product_attention",
+        "softmax",
+        "vstack",
+    }
 )
 
 #: Operators that move data into a copy of their first argument, quantizer and all.
 _KEEPS = frozenset(
-    "copy index_put index_copy index_add index_fill masked_fill masked_scatter scatter "
-    "scatter_add slice_scatter select_scatter diagonal_scatter as_strided_scatter".split()
+    {
+        "as_strided_scatter",
+        "copy",
+        "diagonal_scatter",
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_put",
+        "masked_fill",
+        "masked_scatter",
+        "scatter",
+        "scatter_add",
+        "select_scatter",
+        "slice_scatter",
+    }
 )
 
 #: Higher-order operators whose results are new tensors by contract.
 _NEW_HIGHER_ORDER = frozenset(
-    "associative_scan auto_functionalized auto_functionalized_v2 cond executorch_call_delegate "
-    "flex_attention map_impl scan triton_kernel_wrapper_functional while_loop".split()
+    {
+        "associative_scan",
+        "auto_functionalized",
+        "auto_functionalized_v2",
+        "cond",
+        "executorch_call_delegate",
+        "flex_attention",
+        "map_impl",
+        "scan",
+        "triton_kernel_wrapper_functional",
+        "while_loop",
+    }
 )
 
 #: Higher-order operators that have an effect, or state of their own.
 _IMPURE_HIGHER_ORDER = frozenset(
-    "call_torchbind executorch_call_delegate print run_and_save_rng_state run_with_rng_state "
-    "with_effects".split()
+    {
+        "call_torchbind",
+        "executorch_call_delegate",
+        "print",
+        "run_and_save_rng_state",
+        "run_with_rng_state",
+        "with_effects",
+    }
 )
 
 #: Where plain functions on numbers come from.
@@ -61,8 +114,8 @@ class Facts:
         dropped: Arguments whose value on entry does not matter: where results are written.
         writes: Arguments that are written, each with the result that it becomes, if any.
         same: For each result the argument that it is.
-        views: For each result the arguments that it certainly shares storage with.
-        may: For each result the arguments that it may share storage with.
+        views: For a result, or for all (None), the argument that it certainly shares storage with.
+        may: For a result, or for all (None), the arguments that it may share storage with.
         may_share_all: Every result may share storage with every tensor argument.
         keeps: Whether the result has the quantizer of the first argument.
         impure: Whether it matters when it runs.
@@ -99,21 +152,21 @@ class Facts:
         """What the results share, what is written, and the rest."""
         for result, position in self.same:
             yield from _clause(f"; same {result}", self._nodes(node, position))
-        count = _count(node)
-        for result, position in self.views:
-            for k in range(count) if result is None else (result,):
+        every = range(_count(node))
+        for shown, position in self.views:
+            for k in every if shown is None else (shown,):
                 yield from _clause(f"; view {k}", self._nodes(node, position))
-        for result, positions in self.may:
+        for shown, positions in self.may:
             nodes = [n for p in positions for n in self._nodes(node, p)]
-            for k in range(count) if result is None else (result,):
+            for k in every if shown is None else (shown,):
                 yield from _clause(f"; may {k}", nodes)
         if self.may_share_all:
             nodes = [n for n in node.all_input_nodes if _may_be_tensor(n)]
-            for k in range(count):
+            for k in every:
                 yield from _clause(f"; may {k}", nodes)
-        for position, result in self.writes:
+        for position, becomes in self.writes:
             for written in self._nodes(node, position):
-                yield f"; writes %{written.name}" + ("" if result is None else f" {result}")
+                yield f"; writes %{written.name}" + ("" if becomes is None else f" {becomes}")
         if self.keeps and arguments and isinstance(arguments[0], Node):
             yield f"; keeps %{arguments[0].name}"
         if self.impure:

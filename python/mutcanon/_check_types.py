@@ -90,7 +90,7 @@ class Types:
             nodes: The copy, its destination and its source.
             ranges: The program's `range_constraints`.
         """
-        vals = [n.meta.get("val") for n in nodes]
+        vals: list[Any] = [n.meta.get("val") for n in nodes]
         if any(type(v) not in _TENSORS or v.layout is not torch.strided for v in vals):
             return
         first, *others = vals

@@ -17,6 +17,7 @@ use crate::parallel_copy::{Move, Step, sequence};
 use crate::plan::Form;
 use crate::problem::{Def, Output, Problem};
 use crate::reasons::{Code, KeepReason};
+use crate::redundancy::compare;
 use crate::storage::View;
 
 /// How the redundant copies and the outputs are to be treated.
@@ -197,7 +198,7 @@ impl Round<'_> {
     fn portable_need(&self, target: ValueId, base: ValueId) -> Option<(Code, ValueId)> {
         if self.form == Form::Minimal || base == target {
             None
-        } else if *self.problem.def(base) == Def::Placeholder {
+        } else if *self.problem.def(base) == Def::Placeholder && self.problem.may_be_of_one_kind(base, target) {
             Some((Code::PlaceholderValue, base))
         } else if self.view.storage(base).contains(&target) {
             Some((Code::Overlap, target))
@@ -224,10 +225,12 @@ impl Round<'_> {
         claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i)));
         for (i, target, value) in claims {
             let base = self.view.base(value);
-            let user = user_at[base.index()].filter(|&(_, v)| v != value && base != target);
+            // The caller gets the target for such an output, which is right where both came as one node of its type.
+            let user = user_at[base.index()]
+                .filter(|&(_, v)| base != target && (v != value || !self.is_of_type_of(base, target)));
             if let (Form::Portable, Some((user, original))) = (self.form, user) {
                 // Either may keep its copy; the mutation keeps it unless only the user output has one.
-                if base != value {
+                if base != value || original == value {
                     self.conflict(i, Code::ValueAndOutput, original);
                     continue;
                 }
@@ -238,6 +241,10 @@ impl Round<'_> {
                 None => mutation_at[base.index()] = Some(target),
             }
         }
+    }
+
+    fn is_of_type_of(&self, value: ValueId, target: ValueId) -> bool {
+        compare(self.problem, target, value, target, &mut Vec::new()).is_ok()
     }
 
     /// The outputs that would be saved to break rings, if nothing else were in the way.

@@ -9,10 +9,12 @@
 //! - [`problem`]: what a front end says about a program; [`layout`]: what tensors look like.
 //! - [`redundancy`]: copies that are redundant by type. [`storage`], [`hazards`]: those that are needed all the same.
 //! - [`parallel_copy`]: the order of the write-backs. [`plan`]: all of it together.
+//! - [`findings`]: what stock consumers get wrong in a program as it is.
 //! - [`text`]: problems and plans as text, for tests and bug reports.
 
 pub mod check;
 pub mod error;
+pub mod findings;
 pub mod hazards;
 pub mod ids;
 pub mod layout;

@@ -5,17 +5,20 @@
 
 #![allow(missing_docs, clippy::needless_pass_by_value)]
 
+use std::collections::HashMap;
+
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::check;
 use crate::error::Error;
+use crate::findings::{self, FindingCode};
 use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Format, Layout};
 use crate::parallel_copy::Step;
 use crate::plan::{Decision, Form};
-use crate::problem::{Def, Output, Value};
+use crate::problem::{Def, InputKind, Output, Value};
 use crate::reasons::{Code, KeepReason};
 use crate::text;
 
@@ -37,6 +40,8 @@ type LayoutTuple = (String, String, Option<String>, bool, bool, Option<String>, 
 type Remark = (&'static str, String);
 /// code, blame, fact
 type ReasonTuple = (&'static str, Option<u32>, String);
+/// code, output, the other output, consumers
+type FindingTuple = (&'static str, usize, Option<usize>, Vec<&'static str>);
 
 #[pyclass(frozen, module = "mutcanon._core")]
 struct Problem {
@@ -46,7 +51,7 @@ struct Problem {
 #[pymethods]
 impl Problem {
     #[new]
-    #[pyo3(signature = (symbols, layouts, values, outputs, *, operand_groups, written, opaque_writes, is_body, names))]
+    #[pyo3(signature = (symbols, layouts, values, outputs, *, operand_groups, written, read, opaque_writes, is_body, names))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         symbols: Vec<String>,
@@ -55,17 +60,21 @@ impl Problem {
         outputs: Vec<i64>,
         operand_groups: Vec<Vec<u32>>,
         written: Vec<u32>,
+        read: Vec<u32>,
         opaque_writes: bool,
         is_body: bool,
         names: Vec<String>,
     ) -> PyResult<Self> {
+        let (values, kinds) = read_values(&values)?;
         let mut inner = crate::Problem {
             symbols,
             layouts: layouts.into_iter().map(layout).collect(),
-            values: read_values(&values)?,
+            values,
+            kinds,
             outputs: read_outputs(&outputs)?,
             operand_groups: operand_groups.into_iter().map(|g| g.into_iter().map(ValueId).collect()).collect(),
             written: written.into_iter().map(ValueId).collect(),
+            read: read.into_iter().map(ValueId).collect(),
             opaque_writes,
             is_body,
             ..crate::Problem::default()
@@ -98,6 +107,13 @@ impl Problem {
     fn plan(&self, py: Python<'_>, form: &str) -> PyResult<Plan> {
         let form = read_form(form)?;
         Ok(Plan { inner: py.detach(|| crate::plan(&self.inner, form)) })
+    }
+
+    /// What stock consumers get wrong: code, output, the other output, consumers.
+    fn findings(&self, py: Python<'_>) -> Vec<FindingTuple> {
+        let found = py.detach(|| findings::find(&self.inner));
+        let consumers = |f: &findings::Finding| f.consumers.iter().map(|c| c.as_str()).collect();
+        found.iter().map(|f| (f.code.as_str(), f.output, f.other, consumers(f))).collect()
     }
 
     fn text(&self) -> String {
@@ -228,7 +244,8 @@ impl Reader<'_> {
 }
 
 /// Each value is its kind, its layout, what it keeps the representation of (plus one, or 0), and its operands.
-fn read_values(codes: &[i64]) -> Result<Vec<Value>, Error> {
+fn read_values(codes: &[i64]) -> Result<(Vec<Value>, HashMap<ValueId, InputKind>), Error> {
+    let mut kinds = HashMap::new();
     let mut reader = Reader { rest: codes.iter() };
     let mut values = Vec::new();
     while !reader.is_done() {
@@ -236,7 +253,7 @@ fn read_values(codes: &[i64]) -> Result<Vec<Value>, Error> {
         let layout = LayoutId(reader.id()?);
         let keeps_representation_of = reader.id()?.checked_sub(1).map(ValueId);
         let def = match kind {
-            0 => Def::Placeholder,
+            0 | 5..=7 => Def::Placeholder,
             1 => Def::Fresh,
             2 => {
                 let count = reader.id()?;
@@ -245,9 +262,12 @@ fn read_values(codes: &[i64]) -> Result<Vec<Value>, Error> {
             3 | 4 => Def::Copy { destination: reader.value()?, source: reader.value()?, non_blocking: kind == 4 },
             _ => return Err(invalid("an unknown kind of value")),
         };
+        if let 5..=7 = kind {
+            kinds.insert(ValueId::new(values.len()), InputKind::ALL[kind as usize - 5]);
+        }
         values.push(Value { name: String::new(), layout, def, keeps_representation_of });
     }
-    Ok(values)
+    Ok((values, kinds))
 }
 
 /// Each output is its kind and its values: 0, nothing; 1, user output; 2 and 3, target and value, the latter pinned.
@@ -269,6 +289,12 @@ fn read_outputs(codes: &[i64]) -> Result<Vec<Output>, Error> {
 #[pyfunction]
 fn reasons() -> Vec<(&'static str, &'static str, &'static str)> {
     Code::ALL.iter().map(|c| (c.as_str(), c.section(), c.sentence())).collect()
+}
+
+/// What can be found wrong: code, sentence, advice.
+#[pyfunction]
+fn finding_codes() -> Vec<(&'static str, &'static str, &'static str)> {
+    FindingCode::ALL.iter().map(|c| (c.as_str(), c.sentence(), c.advice())).collect()
 }
 
 /// The plan of a problem in textual form, as text.
@@ -295,5 +321,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Plan>()?;
     module.add_function(wrap_pyfunction!(reasons, module)?)?;
     module.add_function(wrap_pyfunction!(check_case, module)?)?;
+    module.add_function(wrap_pyfunction!(finding_codes, module)?)?;
     module.add_function(wrap_pyfunction!(plan_text, module)?)
 }
