@@ -93,7 +93,10 @@ def canonicalize(
         True
     """
     planned = _plan(ep, form)
+    is_checked = check or is_always()
     if not _changes(planned):
+        if is_checked:
+            _check(ep, ep, planned, form)
         return ep
     nodes: dict[Node, Node] = {}
     gm = _apply.copy_module(ep.graph_module, nodes)
@@ -101,7 +104,7 @@ def canonicalize(
     moved = [p.moved_to(modules[p.extract.gm], nodes) for p in planned]
     signature, calls = _edit(ep, moved)
     result = with_parts(ep, gm, signature, calls)
-    if check or is_always():
+    if is_checked:
         _check(ep, result, planned, form)
     return result
 
@@ -126,10 +129,10 @@ def canonicalize_(
         InvalidProgramError: When the signature and the graph disagree.
         UnsupportedError: When `ep` is no exported program or `form` is unknown.
     """
+    if check or is_always():
+        canonicalize(ep, form=form, check=True)
     planned = _plan(ep, form)
     if _changes(planned):
-        if check or is_always():
-            canonicalize(ep, form=form, check=True)
         replace_parts(ep, *_edit(ep, planned))
     return ep
 
