@@ -52,7 +52,9 @@ LIBRARIES = (
         frozenset({"aten", "prims", "quantized", "quantized_decomposed", "_c10d_functional"}),
     ),
     Library("torchao", ("torchao",), frozenset({"torchao"})),
-    Library("executorch", ("executorch.extension.llm.custom_ops.custom_ops",), frozenset({"llama"})),
+    Library(
+        "executorch", ("executorch.extension.llm.custom_ops.custom_ops",), frozenset({"llama"})
+    ),
 )
 
 
