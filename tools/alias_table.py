@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-
 from mutcanon import _alias
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ class Library:
     namespaces: frozenset[str]
 
 
-_LLAMA = "executorch.extension.llm.custom_ops.custom_ops"
 LIBRARIES = (
     Library(
         "torch",
@@ -54,7 +52,9 @@ LIBRARIES = (
         frozenset({"aten", "prims", "quantized", "quantized_decomposed", "_c10d_functional"}),
     ),
     Library("torchao", ("torchao",), frozenset({"torchao"})),
-    Library("executorch", (_LLAMA,), frozenset({"llama"})),
+    Library(
+        "executorch", ("executorch.extension.llm.custom_ops.custom_ops",), frozenset({"llama"})
+    ),
 )
 
 

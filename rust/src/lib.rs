@@ -13,6 +13,7 @@
 //! - [`pt2`]: programs in `.pt2` archives, without torch.
 //! - [`text`]: problems and plans as text, for tests and bug reports.
 
+pub mod check;
 pub mod error;
 pub mod findings;
 pub mod hazards;

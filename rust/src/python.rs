@@ -14,6 +14,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::check;
 use crate::error::Error;
 use crate::findings::{self, FindingCode};
 use crate::ids::{LayoutId, SymbolId, ValueId};
@@ -42,6 +43,8 @@ fn invalid(message: &str) -> Error {
 
 /// dtype, device, format, conj, neg, quantizer, sizes, strides
 type LayoutTuple = (String, String, Option<String>, bool, bool, Option<String>, Vec<i64>, Vec<i64>);
+/// code, message
+type Remark = (&'static str, String);
 /// code, blame, fact
 type ReasonTuple = (&'static str, Option<u32>, String);
 /// code, output, the other output, consumers
@@ -308,6 +311,15 @@ fn plan_text(problem: &str, form: &str) -> PyResult<String> {
     Problem { inner }.plan_text(form)
 }
 
+/// What the independent checker says of a case in textual form: objections and warnings, each `(code, message)`.
+#[pyfunction]
+#[pyo3(name = "check")]
+fn check_case(py: Python<'_>, case: &str) -> PyResult<(Vec<Remark>, Vec<Remark>)> {
+    let verdict = py.detach(|| check::check(&check::text::parse(case)?))?;
+    let remarks = |list: Vec<check::Objection>| list.into_iter().map(|o| (o.code, o.message)).collect();
+    Ok((remarks(verdict.objections), remarks(verdict.warnings)))
+}
+
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -315,6 +327,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Problem>()?;
     module.add_class::<Plan>()?;
     module.add_function(wrap_pyfunction!(reasons, module)?)?;
+    module.add_function(wrap_pyfunction!(check_case, module)?)?;
     module.add_function(wrap_pyfunction!(finding_codes, module)?)?;
     module.add_function(wrap_pyfunction!(plan_text, module)?)?;
     module.add_function(wrap_pyfunction!(archive::analyze_archive, module)?)?;
