@@ -219,10 +219,11 @@ def test_equal_quantizers_collapse():
 
 
 @pytest.mark.parametrize("inherited", [True, False])
-def test_quantizer_that_torch_does_not_tell_must_be_inherited(inherited):
-    """A fake quantized tensor has no scale to compare; an update of the destination has its own."""
+def test_quantizer_that_is_not_compared_must_be_inherited(inherited):
+    """Of a per-channel quantizer we know nothing; an update of the destination has its own."""
+    scales, zeros = torch.tensor([0.5, 0.25]), torch.zeros(2, dtype=torch.int64)
+    val = torch.quantize_per_channel(torch.ones(2, 2), scales, zeros, 0, torch.quint8)
     b = Builder()
-    val = b.fake(2, 2, dtype=torch.quint8)
     d, other, i = b.given("d", val), b.given("other", val), b.input("i", 1, dtype=torch.int64)
     update = b.call(aten.index_put.default, d if inherited else other, [i], other, val=val)
     ep = b.program({d: b.copy(d, update, val=val)})
