@@ -305,8 +305,9 @@ def require_invariants(
     for spec, node in zip(new.output_specs, nodes, strict=True):
         if isinstance(node, Node):
             assert spec.arg.name == node.name
-    kinds = [s.kind in MUTATIONS for s in new.output_specs]
-    assert kinds == sorted(kinds, reverse=True), "mutation outputs come first"
+    places = {OutputKind.TOKEN: 0, **dict.fromkeys(MUTATIONS, 1)}
+    kinds = [places.get(s.kind, 2) for s in new.output_specs]
+    assert kinds == sorted(kinds), "tokens, then mutations, then what the user gets"
     assert _targets(old) == _targets(new)
     names = [node.name for node in after.graph.nodes]
     assert len(set(names)) == len(names)

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from mutcanon._alias import (  # noqa: E402
     ALLOCATING_COMPOSITES,
+    ALLOCATING_EDGE_OPERATORS,
     REPRESENTATION_KEEPERS,
     is_copy,
     op_facts,
@@ -85,6 +86,20 @@ def test_a_composite_that_is_said_to_allocate_does(op):
     args = CALLS[op]()
     with torch.no_grad():
         assert not storages(args) & storages(op(*args))
+    assert op_facts(op).is_fresh
+
+
+@pytest.mark.executorch
+@pytest.mark.parametrize("name", sorted(ALLOCATING_EDGE_OPERATORS))
+def test_an_edge_operator_that_is_said_to_allocate_does(name):
+    import executorch.exir  # noqa: F401  registers them
+
+    op = getattr(torch.ops.dim_order_ops, name.partition("::")[2]).default
+    x = image(2, 3)
+    args = ([2, 3],) if "empty" in name else (x,)
+    assert op._schema.name == name
+    assert is_composite(op)
+    assert not storages(x) & storages(op(*args, dim_order=[0, 1]))
     assert op_facts(op).is_fresh
 
 
