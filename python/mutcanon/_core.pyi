@@ -1,5 +1,6 @@
 """The compiled core. Private: import from `mutcanon`."""
 
+from os import PathLike
 from typing import final
 
 __version__: str
@@ -69,3 +70,12 @@ class Plan:
 def reasons() -> list[tuple[str, str, str]]: ...
 def finding_codes() -> list[tuple[str, str, str]]: ...
 def plan_text(problem: str, form: str) -> str: ...
+def analyze_archive(path: str | PathLike[str], form: str, *, verify: bool = False) -> str: ...
+def rewrite_archive(
+    source: str | PathLike[str],
+    destination: str | PathLike[str],
+    form: str,
+    *,
+    verify: bool = False,
+) -> str: ...
+def check(case: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]: ...

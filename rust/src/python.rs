@@ -5,12 +5,16 @@
 
 #![allow(missing_docs, clippy::needless_pass_by_value)]
 
+mod archive;
+
 use std::collections::HashMap;
+use std::io;
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::check;
 use crate::error::Error;
 use crate::findings::{self, FindingCode};
 use crate::ids::{LayoutId, SymbolId, ValueId};
@@ -25,7 +29,11 @@ create_exception!(_core, CoreError, PyValueError, "An input that the core refuse
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        CoreError::new_err((error.to_string(), error.code()))
+        match error {
+            // Python has exceptions of its own for what the system says.
+            Error::Io { kind, message } => io::Error::new(kind, message).into(),
+            other => CoreError::new_err((other.to_string(), other.code())),
+        }
     }
 }
 
@@ -35,6 +43,8 @@ fn invalid(message: &str) -> Error {
 
 /// dtype, device, format, conj, neg, quantizer, sizes, strides
 type LayoutTuple = (String, String, Option<String>, bool, bool, Option<String>, Vec<i64>, Vec<i64>);
+/// code, message
+type Remark = (&'static str, String);
 /// code, blame, fact
 type ReasonTuple = (&'static str, Option<u32>, String);
 /// code, output, the other output, consumers
@@ -301,6 +311,15 @@ fn plan_text(problem: &str, form: &str) -> PyResult<String> {
     Problem { inner }.plan_text(form)
 }
 
+/// What the independent checker says of a case in textual form: objections and warnings, each `(code, message)`.
+#[pyfunction]
+#[pyo3(name = "check")]
+fn check_case(py: Python<'_>, case: &str) -> PyResult<(Vec<Remark>, Vec<Remark>)> {
+    let verdict = py.detach(|| check::check(&check::text::parse(case)?))?;
+    let remarks = |list: Vec<check::Objection>| list.into_iter().map(|o| (o.code, o.message)).collect();
+    Ok((remarks(verdict.objections), remarks(verdict.warnings)))
+}
+
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -308,6 +327,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Problem>()?;
     module.add_class::<Plan>()?;
     module.add_function(wrap_pyfunction!(reasons, module)?)?;
+    module.add_function(wrap_pyfunction!(check_case, module)?)?;
     module.add_function(wrap_pyfunction!(finding_codes, module)?)?;
-    module.add_function(wrap_pyfunction!(plan_text, module)?)
+    module.add_function(wrap_pyfunction!(plan_text, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::analyze_archive, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::rewrite_archive, module)?)
 }
