@@ -181,11 +181,40 @@ impl Round<'_> {
 
     /// Rules 4.3 and 4.4: a mutation's value against the placeholders.
     fn mutation_needs(&mut self) {
+        let last_written = self.last_pinned_write();
         for (i, target, value) in self.mutations() {
-            if let Some((code, blame)) = self.portable_need(target, self.view.base(value)) {
+            let base = self.view.base(value);
+            if let Some((code, blame)) = self.portable_need(target, base) {
                 self.conflict(i, code, blame);
+            } else if let Some((last, other)) = last_written.filter(|_| base == target && self.is_pinned(i))
+                && i < last
+            {
+                self.conflict(i, Code::OutputOrder, other);
             }
         }
+    }
+
+    /// The last output that is written among those whose position can be observed, and its target. `ExecuTorch` puts
+    /// what it writes before what it finds in place, so an identity before it would change places with it.
+    fn last_pinned_write(&self) -> Option<(usize, ValueId)> {
+        let outputs = self.problem.outputs.iter().enumerate().rev();
+        let mut written = outputs.filter_map(|(i, o)| match *o {
+            Output::Mutation { target, value, .. } if self.is_pinned(i) => {
+                let is_written = self.view.base(value) != target || self.settled.inserted.contains_key(&i);
+                is_written.then_some((i, target))
+            }
+            _ => None,
+        });
+        written.next()
+    }
+
+    fn is_identity(&self, output: &Output) -> bool {
+        matches!(output, Output::Mutation { target, value, .. } if self.view.base(*value) == *target)
+    }
+
+    /// Whether the position of a mutation output matters in this form.
+    fn is_pinned(&self, output: usize) -> bool {
+        self.form == Form::Portable && matches!(self.problem.outputs[output], Output::Mutation { pinned: true, .. })
     }
 
     /// Rules 4.5 and 4.6: a user output against the placeholders.
@@ -332,6 +361,9 @@ impl Round<'_> {
                 }
             }
         }
+        // What is in place already comes last, where `ExecuTorch` puts it anyway.
+        let is_in_place: Vec<bool> = self.problem.outputs.iter().map(|o| self.is_identity(o)).collect();
+        order.sort_by_key(|&o| is_in_place[o] && !self.settled.inserted.contains_key(&o));
         (order, snapshots)
     }
 }

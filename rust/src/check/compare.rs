@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::check::consumer::{Late, Outcome, in_parallel, in_sequence};
+use crate::check::consumer::{Late, Outcome, in_parallel, in_sequence, mutations};
 use crate::check::heap::Heap;
 use crate::check::machine::{Run, World, run};
 use crate::check::program::{Arg, Case, Consumer, Graph, Op, Results, Role, Text};
@@ -66,7 +66,7 @@ pub fn check(case: &Case) -> Result<Verdict, Error> {
         let was = in_sequence(&mut world, &mut before, &case.before, usual);
         let found = in_sequence(&mut world, &mut after, &case.after, &case.consumer);
         judge.write_back(&world.arena, &now, &found);
-        judge.returned_storage(&before, &after, &was, &found);
+        judge.returned_storage(&before, &after, [&due, &was], &found);
         judge.control_flow(&before, &after);
         judge.one_tensor(&world.classes, &was, &found);
     }
@@ -264,13 +264,19 @@ impl Judge<'_> {
         }
     }
 
-    fn returned_storage(&mut self, before: &Run, after: &Run, was: &Outcome, found: &Outcome) {
-        let pairs = was.returned.iter().zip(&found.returned);
-        let slots: Vec<Slot> =
-            pairs.map(|(b, a)| Slot { label: a.output, before: b.storage, after: a.storage }).collect();
+    /// A consumer that replaces a user output by a target lets it share storage; not to do so is no worse.
+    fn returned_storage(&mut self, before: &Run, after: &Run, earlier: [&Outcome; 2], found: &Outcome) {
+        let shared = earlier.map(|was| {
+            let pairs = was.returned.iter().zip(&found.returned);
+            let slots: Vec<Slot> =
+                pairs.map(|(b, a)| Slot { label: a.output, before: b.storage, after: a.storage }).collect();
+            newly_shared(before.heap.storages(), after.heap.storages(), &slots)
+        });
         let names = inputs(&self.case.after);
-        for (output, with) in newly_shared(before.heap.storages(), after.heap.storages(), &slots) {
+        let given = given_to(&self.case.before);
+        for &(output, with) in shared[0].iter().filter(|s| shared[1].contains(s)) {
             let with = match with {
+                Sharer::Input(i) if given.contains(&(output, i)) => continue,
                 Sharer::Input(i) => self.text(names[i].0).to_owned(),
                 Sharer::Slot(other) => self.output(other),
             };
@@ -344,6 +350,19 @@ impl Judge<'_> {
             }
         }
     }
+}
+
+/// The user outputs that are the value of some input's mutation: the caller may get that input for them.
+fn given_to(graph: &Graph) -> HashSet<(usize, usize)> {
+    let mut inputs_of: HashMap<usize, Vec<usize>> = HashMap::new();
+    for m in mutations(graph) {
+        inputs_of.entry(m.node).or_default().push(m.input);
+    }
+    let users = graph.outputs.iter().enumerate().filter_map(|(i, o)| match (o.role, &o.value) {
+        (Role::User, &Arg::Value(node)) => Some((i, inputs_of.get(&node)?)),
+        _ => None,
+    });
+    users.flat_map(|(i, inputs)| inputs.iter().map(move |&input| (i, input))).collect()
 }
 
 fn heap_of(run: &Run, body: Option<usize>) -> &Heap {

@@ -18,11 +18,28 @@ pub enum Place {
     Cell,
     /// It is that value.
     Same(ValueId),
-    /// It shows that value as a call does: the call's term, the position of the argument in it, which of its results.
-    View { parent: ValueId, call: Term, hole: usize, item: Option<u32> },
-    /// One of these shows it, or it has a cell of its own; the call decides. What it was by itself when the others
-    /// were last seen to be so.
-    May { parents: Vec<ValueId>, call: Term, own: Term, seen: Vec<Term> },
+    /// It shows another value, as a call shows its argument.
+    View {
+        /// The value that is shown.
+        parent: ValueId,
+        /// The call.
+        call: Term,
+        /// The position of the argument in the call.
+        hole: usize,
+        /// Which result of the call it is, if the call has several.
+        item: Option<u32>,
+    },
+    /// It shows one of several values, or has a cell of its own; a call decides.
+    May {
+        /// The values that it may show.
+        parents: Vec<ValueId>,
+        /// The call.
+        call: Term,
+        /// What is in its own cell.
+        own: Term,
+        /// What the parents were when `own` was set.
+        seen: Vec<Term>,
+    },
     /// It is so many values, which follow.
     Tuple(usize),
 }
