@@ -1,6 +1,20 @@
 """The compiled core. Private: import from `mutcanon`."""
 
+from os import PathLike
 from typing import final
+
+__all__ = [
+    "CoreError",
+    "Plan",
+    "Problem",
+    "__version__",
+    "analyze_archive",
+    "check",
+    "finding_codes",
+    "plan_text",
+    "reasons",
+    "rewrite_archive",
+]
 
 __version__: str
 
@@ -69,4 +83,12 @@ class Plan:
 def reasons() -> list[tuple[str, str, str]]: ...
 def finding_codes() -> list[tuple[str, str, str]]: ...
 def plan_text(problem: str, form: str) -> str: ...
+def analyze_archive(path: str | PathLike[str], form: str, *, verify: bool = False) -> str: ...
+def rewrite_archive(
+    source: str | PathLike[str],
+    destination: str | PathLike[str],
+    form: str,
+    *,
+    verify: bool = False,
+) -> str: ...
 def check(case: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]: ...

@@ -10,6 +10,7 @@
 //! - [`redundancy`]: copies that are redundant by type. [`storage`], [`hazards`]: those that are needed all the same.
 //! - [`parallel_copy`]: the order of the write-backs. [`plan`]: all of it together.
 //! - [`findings`]: what stock consumers get wrong in a program as it is.
+//! - [`pt2`]: programs in `.pt2` archives, without torch.
 //! - [`text`]: problems and plans as text, for tests and bug reports.
 
 pub mod check;
@@ -21,6 +22,7 @@ pub mod layout;
 pub mod parallel_copy;
 pub mod plan;
 pub mod problem;
+pub mod pt2;
 pub mod reasons;
 pub mod redundancy;
 pub mod storage;

@@ -5,7 +5,10 @@
 
 #![allow(missing_docs, clippy::needless_pass_by_value)]
 
+mod archive;
+
 use std::collections::HashMap;
+use std::io;
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
@@ -26,7 +29,11 @@ create_exception!(_core, CoreError, PyValueError, "An input that the core refuse
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        CoreError::new_err((error.to_string(), error.code()))
+        match error {
+            // Python has exceptions of its own for what the system says.
+            Error::Io { kind, message } => io::Error::new(kind, message).into(),
+            other => CoreError::new_err((other.to_string(), other.code())),
+        }
     }
 }
 
@@ -322,5 +329,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reasons, module)?)?;
     module.add_function(wrap_pyfunction!(check_case, module)?)?;
     module.add_function(wrap_pyfunction!(finding_codes, module)?)?;
-    module.add_function(wrap_pyfunction!(plan_text, module)?)
+    module.add_function(wrap_pyfunction!(plan_text, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::analyze_archive, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::rewrite_archive, module)?)
 }

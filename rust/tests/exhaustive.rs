@@ -11,7 +11,8 @@ use mutcanon::Form;
 use mutcanon::parallel_copy::Step;
 use mutcanon::problem::Problem;
 use support::small::{
-    ALL, Bare, Case, Choice, CopyOfCopy, OneCopy, User, View, Wrap, build, check, each_case, is_copy, mutation_count, users,
+    ALL, Bare, Case, Choice, CopyOfCopy, OneCopy, User, View, Wrap, build, check, each_case, is_copy, mutation_count,
+    users,
 };
 
 /// The cheapest right choice, by trying them all.

@@ -162,7 +162,8 @@ impl Judge<'_> {
             self.object("outputs", format!("{} outputs instead of {}", after.outputs.len(), before.outputs.len()));
             return;
         }
-        let known: HashSet<(Text, Text)> = inputs(after).into_iter().map(|(_, kind, target, _)| (kind, target)).collect();
+        let known: HashSet<(Text, Text)> =
+            inputs(after).into_iter().map(|(_, kind, target, _)| (kind, target)).collect();
         let places = |g: &Graph| (0..g.outputs.len()).map(|i| place(g, i)).collect::<HashSet<_>>();
         let (due, found) = (places(before), places(after));
         let mut nodes = HashSet::new();

@@ -194,12 +194,11 @@ impl Writer<'_, '_> {
         let mutations: Vec<&Mutation> = mutations.iter().filter(is_written).collect();
         let (mut copied, mut in_place) = (Vec::new(), Vec::new());
         for &m in &mutations {
-            match self.input_that_is(m) {
-                Some(input) => in_place.push(input),
-                None => {
-                    self.write(m);
-                    copied.push(m.input);
-                }
+            if let Some(input) = self.input_that_is(m) {
+                in_place.push(input);
+            } else {
+                self.write(m);
+                copied.push(m.input);
             }
         }
         let named = copied.into_iter().chain(in_place);

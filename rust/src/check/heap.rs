@@ -218,7 +218,12 @@ impl Heap {
 enum Task {
     Write(ValueId, Term),
     /// If the call turns out to have shown this one of its arguments.
-    WriteIf { call: Term, which: usize, value: ValueId, term: Term },
+    WriteIf {
+        call: Term,
+        which: usize,
+        value: ValueId,
+        term: Term,
+    },
     Settle(ValueId),
 }
 

@@ -122,7 +122,8 @@ impl Parser {
     fn finish(mut self) -> Parsed<Case> {
         self.close()?;
         let consumer = self.consumer.ok_or("no consumer")?;
-        let [before, after] = <[Graph; 2]>::try_from(self.done).map_err(|_| "expected a program before and one after")?;
+        let [before, after] =
+            <[Graph; 2]>::try_from(self.done).map_err(|_| "expected a program before and one after")?;
         Ok(Case { texts: self.texts, types: self.types, equal: self.equal, before, after, consumer })
     }
 
@@ -445,7 +446,9 @@ fn print_graph(case: &Case, graph: &Graph, indent: &str, out: &mut String) {
             let _ = match share {
                 Share::Same(v) => write!(out, " ; same {k} {}", name(*v)),
                 Share::View(v) => write!(out, " ; view {k} {}", name(*v)),
-                Share::May(of) => write!(out, " ; may {k}{}", of.iter().fold(String::new(), |t, &v| t + " " + &name(v))),
+                Share::May(of) => {
+                    write!(out, " ; may {k}{}", of.iter().fold(String::new(), |t, &v| t + " " + &name(v)))
+                }
             };
         }
         for write in &node.writes {

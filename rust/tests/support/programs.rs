@@ -80,9 +80,7 @@ impl Maker<'_> {
     }
 
     fn input_kind(&self, value: ValueId) -> &'static str {
-        let is_pinned = |o: &problem::Output| {
-            matches!(o, problem::Output::Mutation { target, pinned: true, .. } if *target == value)
-        };
+        let is_pinned = |o: &problem::Output| matches!(o, problem::Output::Mutation { target, pinned: true, .. } if *target == value);
         match self.problem.kinds.get(&value) {
             Some(InputKind::Buffer) => "buffer",
             Some(InputKind::Other) => "parameter",

@@ -157,8 +157,7 @@ fn value(choices: &mut dyn Choices, problem: &mut Problem, favourite: usize, var
         _ => {
             let (destination, source) = (any(choices, problem), any(choices, problem));
             // A copy looks like its destination; a front end that says otherwise is not believed.
-            let layout =
-                if choices.one_in(30) { layout } else { problem.values[destination.index()].layout.index() };
+            let layout = if choices.one_in(30) { layout } else { problem.values[destination.index()].layout.index() };
             let non_blocking = choices.one_in(20);
             push(problem, layout, Def::Copy { destination, source, non_blocking }, None);
         }
