@@ -4,7 +4,7 @@
 //! output may then share storage with a placeholder, with another output or with another target, or be the very node
 //! of another output. For each such conflict the *outermost* redundant copies on the output's alias paths stay (its
 //! *frontier*): what the output shared storage with originally is then what it shares storage with again. An output
-//! without a frontier was in conflict before we came, and gets a new copy.
+//! that has no frontier, or none that could help, was in conflict before we came, and gets a new copy.
 //!
 //! Keeping a copy can only remove sharing, so the conflicts are looked for again until none is left. Conflicts are
 //! settled in output order and outputs without a frontier come first, because they have no choice; the result does
@@ -55,7 +55,7 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
             (order, round.found) = round.write_order();
         }
         let conflicts: Vec<_> =
-            round.found.into_iter().map(|(slot, r)| (slot, frontier(problem, &view, slot), r)).collect();
+            round.found.into_iter().map(|(slot, r)| (slot, remedy(problem, &before, &view, slot, &r), r)).collect();
         let mut changed = false;
         for (slot, frontier, reason) in conflicts {
             changed |= settlement.resolve(slot, &frontier, &reason);
@@ -74,13 +74,23 @@ enum Slot {
     Operand(ValueId),
 }
 
-/// The copies that would resolve a conflict.
-fn frontier(problem: &Problem, view: &View<'_>, slot: Slot) -> Vec<ValueId> {
+/// The copies that would resolve a conflict; none where only a new one would.
+fn remedy(problem: &Problem, before: &View<'_>, view: &View<'_>, slot: Slot, reason: &KeepReason) -> Vec<ValueId> {
     let value = match slot {
         Slot::Output(i) => output_value(problem, i),
         Slot::Operand(value) => Some(value),
     };
-    value.map(|v| view.frontier(v)).unwrap_or_default()
+    let Some(value) = value else { return Vec::new() };
+    let cannot_help = match reason.code {
+        // No copy below a node makes it another node.
+        Code::SharedValue | Code::ValueAndOutput => view.base(value) == value,
+        // What is shared past all copies stays shared.
+        Code::Overlap | Code::Snapshot | Code::UserOutput => {
+            reason.blame.is_some_and(|root| before.storage(value).contains(&root))
+        }
+        _ => false,
+    };
+    if cannot_help { Vec::new() } else { view.frontier(value) }
 }
 
 impl Settlement {
@@ -348,8 +358,11 @@ impl Round<'_> {
             match step {
                 Step::Write(m) => order.push(outputs[m]),
                 Step::Save(m) => {
-                    // Something that is read: its own target is rule 4.4's, and was dealt with.
-                    let blame = moves[m].reads.first().copied();
+                    // Something that is read, best what no copy stands before. Its own target is rule 4.4's, and was
+                    // dealt with.
+                    let value = output_value(self.problem, outputs[m]);
+                    let bare = |r: &&ValueId| value.is_some_and(|v| self.before.storage(v).contains(r));
+                    let blame = moves[m].reads.iter().find(bare).or(moves[m].reads.first()).copied();
                     let reason = KeepReason { code: Code::Snapshot, blame, fact: String::new() };
                     snapshots.push((Slot::Output(outputs[m]), reason));
                 }
