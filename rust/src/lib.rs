@@ -9,9 +9,12 @@
 //! - [`problem`]: what a front end says about a program; [`layout`]: what tensors look like.
 //! - [`redundancy`]: copies that are redundant by type. [`storage`], [`hazards`]: those that are needed all the same.
 //! - [`parallel_copy`]: the order of the write-backs. [`plan`]: all of it together.
-//! - [`text`]: problems and plans as text, for tests and bug reports.
+//! - [`flow`], [`reinplace`]: which results may be written in place, and when the others are written back.
+//! - [`text`], [`flow_text`]: problems and plans as text, for tests and bug reports.
 
 pub mod error;
+pub mod flow;
+pub mod flow_text;
 pub mod hazards;
 pub mod ids;
 pub mod layout;
@@ -20,6 +23,7 @@ pub mod plan;
 pub mod problem;
 pub mod reasons;
 pub mod redundancy;
+pub mod reinplace;
 pub mod storage;
 pub mod text;
 
