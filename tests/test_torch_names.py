@@ -44,3 +44,9 @@ def test_a_stale_module_compiles_when_it_is_called():
     _torch.mark_stale(gm)
     assert len(gm(torch.ones(2))) == 1
     assert len(gm(torch.ones(2))) == 1
+
+
+def test_the_functions_that_we_replace_are_the_ones_we_know():
+    for find in (_torch.insert_copy_site, _torch.copy_removal_site):
+        site = find()
+        assert site.is_known(getattr(site.owner, site.attribute))

@@ -14,14 +14,25 @@ from mutcanon._core import __version__
 if TYPE_CHECKING:
     from mutcanon._canonicalize import analyze, canonicalize, canonicalize_
     from mutcanon._report import Report
+    from mutcanon._unlift import module, run_decompositions
 
-__all__ = ["Report", "__version__", "analyze", "canonicalize", "canonicalize_"]
+__all__ = [
+    "Report",
+    "__version__",
+    "analyze",
+    "canonicalize",
+    "canonicalize_",
+    "module",
+    "run_decompositions",
+]
 
 _HOMES = {
     "Report": "mutcanon._report",
     "analyze": "mutcanon._canonicalize",
     "canonicalize": "mutcanon._canonicalize",
     "canonicalize_": "mutcanon._canonicalize",
+    "module": "mutcanon._unlift",
+    "run_decompositions": "mutcanon._unlift",
 }
 
 

@@ -127,23 +127,22 @@ def _set_output(output: Node, args: list[Any]) -> None:
         output.args = (args,)
 
 
-def _erase(graph: Graph, collapsed: Mapping[Node, Node]) -> None:
+def _erase(graph: Graph, collapsed: dict[Node, Node]) -> None:
     """Erases the collapsed copies, readers first, and what only they read."""
-    pending = list(collapsed)
-    while pending:
-        waiting = []
-        for node in reversed(pending):
-            if node.users:
-                waiting.append(node)
-                continue
+    erase = graph.erase_node
+    orphans: dict[Node, None] = {}
+    # Copies stand in graph order, so the last one has no reader left.
+    for node in reversed(collapsed):
+        for operand in node.all_input_nodes:
+            if operand not in collapsed and len(operand.users) == 1:
+                orphans[operand] = None
+        erase(node)
+    while orphans:
+        node, _ = orphans.popitem()
+        if not node.users and _is_removable(node):
             operands = node.all_input_nodes
-            graph.erase_node(node)
-            for operand in operands:
-                if not operand.users and operand not in collapsed and _is_removable(operand):
-                    waiting.append(operand)  # noqa: PERF401 - the operands change as nodes go
-        if len(waiting) == len(pending) and all(n.users for n in waiting):
-            return
-        pending = list(dict.fromkeys(reversed(waiting)))
+            erase(node)
+            orphans.update(dict.fromkeys(operands))
 
 
 def _is_removable(node: Node) -> bool:

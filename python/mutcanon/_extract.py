@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from mutcanon._alias import REPRESENTATION_KEEPERS, aten_op, is_copy, op_facts
 from mutcanon._core import CoreError, Problem
+from mutcanon._layout import Layouts
 from mutcanon._torch import call_targets
 from mutcanon.errors import InvalidProgramError
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from torch.fx import Graph
 
     from mutcanon._alias import OpFacts
-    from mutcanon._layout import Layouts
 
 MUTATIONS = frozenset(
     {
@@ -148,6 +148,7 @@ def extract_program(
         InvalidProgramError: When a mutation's target is no placeholder, or the like.
     """
     builder = _Builder(layouts)
+    builder.add_copies(facts.copies)
     codes: list[int] = []
     find = _Targets(ep)
     targets: list[Node | None] = [None] * len(outputs)
@@ -170,6 +171,7 @@ def extract_body(
 ) -> Extract:
     """The problem of a control-flow body: its outputs must not alias anything (semantics 4.6)."""
     builder = _Builder(layouts)
+    builder.add_copies(facts.copies)
     codes: list[int] = []
     for value in outputs:
         if isinstance(value, Node) and _is_tensor(value):
@@ -178,6 +180,28 @@ def extract_body(
             codes.append(0)
     none: list[Node | None] = [None] * len(outputs)
     return builder.finish(gm, facts, codes, outputs, none, opaque_writes, is_body=True)
+
+
+def extract_write_back(gm: GraphModule, outputs: list[Any], targets: list[Node | None]) -> Extract:
+    """The problem of writing the outputs of an unlifted graph back: every copy in it stays.
+
+    Args:
+        gm: A graph whose buffers and parameters are attributes.
+        outputs: The output node's arguments.
+        targets: For each output the node that it is written to, or None.
+    """
+    builder = _Builder(Layouts(), copies_stay=True)
+    codes: list[int] = []
+    for value, target in zip(outputs, targets, strict=True):
+        if not isinstance(value, Node):
+            codes.append(0)
+        elif target is not None:
+            codes += (2, builder.visit(target), builder.visit(value))
+        elif _is_tensor(value):
+            codes += (1, builder.visit(value))
+        else:
+            codes.append(0)
+    return builder.finish(gm, GraphFacts(), codes, outputs, targets, False)
 
 
 def _is_tensor(node: Node) -> bool:
@@ -224,8 +248,9 @@ def _placeholder_names(signature: ExportGraphSignature) -> dict[str, str]:
 class _Builder:
     """Numbers values, operands first, and writes their codes (see `_core.pyi`)."""
 
-    def __init__(self, layouts: Layouts) -> None:
+    def __init__(self, layouts: Layouts, *, copies_stay: bool = False) -> None:
         self.layouts = layouts
+        self.copies_stay = copies_stay
         self.codes: list[int] = []
         self.nodes: list[Node | None] = []
         self.numbers: dict[Any, int] = {}
@@ -241,7 +266,8 @@ class _Builder:
             if top in self.numbers:
                 stack.pop()
                 continue
-            operands = _operands(top)
+            stays = self.copies_stay and top.op == "call_function" and is_copy(top.target)
+            operands = () if stays else _operands(top)
             missing = [o for o in operands if o not in self.numbers]
             if missing:
                 stack += missing
@@ -250,16 +276,34 @@ class _Builder:
             stack.pop()
         return self.numbers[node]
 
+    def add_copies(self, copies: Sequence[Node]) -> None:
+        """Numbers the copies. They stand in graph order, so most find their operands numbered."""
+        numbers, codes, nodes = self.numbers, self.codes, self.nodes
+        for copy in copies:
+            args = copy.args
+            if len(args) == 2 and copy not in numbers:
+                destination, source = args
+                if source not in numbers and isinstance(source, Node):
+                    self.visit(source)
+                if destination in numbers and source in numbers and not copy.kwargs:
+                    to = numbers[destination]
+                    layout = self.layouts.number(copy.meta.get("val"))
+                    codes += (3, layout, to + 1, to, numbers[source])
+                    numbers[copy] = len(nodes)
+                    nodes.append(copy)
+                    continue
+            self.visit(copy)
+
     def _add(self, node: Node, operands: Sequence[Node]) -> None:
         layout = self.layouts.number(node.meta.get("val"))
         numbers = self.numbers
-        if node.op == "placeholder":
+        if node.op in ("placeholder", "get_attr"):
             codes = [0, layout, 0]
         elif node.op != "call_function":
-            # A lifted attribute or a submodule call: storage that we know nothing about is a value
-            # of its own here, since get_attr of a tensor does not occur in exported programs.
-            codes = [1, layout, 0]
-        elif is_copy(node.target):
+            raise InvalidProgramError(
+                f"{node.name}: a {node.op} node; export the program again", code="malformed_node"
+            )
+        elif operands and is_copy(node.target):
             destination, source = operands
             codes = [3, layout, numbers[destination] + 1, numbers[destination], numbers[source]]
             if _flag(node, 2, "non_blocking"):
@@ -307,8 +351,6 @@ class _Builder:
         *,
         is_body: bool = False,
     ) -> Extract:
-        for copy in facts.copies:
-            self.visit(copy)
         groups = [_tensor_operands(call) for call in facts.higher_order]
         operand_groups = [
             [self.visit(n) for n in group]

@@ -49,15 +49,8 @@ class Layouts:
         if not isinstance(val, torch.Tensor):
             return 0
         try:
-            key = (
-                val.shape,
-                val.stride(),
-                val.dtype,
-                val.device,
-                val.layout,
-                val.is_neg(),
-                type(val),
-            )
+            # Only strided tensors have strides, so the memory format needs no place in the key.
+            key = (val.shape, val.stride(), val.dtype, val.device, val.is_neg(), type(val))
             found = self._numbers.get(key)
         except (TypeError, RuntimeError):
             # Symbolic sizes have no hash; sparse tensors have no strides.

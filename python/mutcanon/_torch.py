@@ -7,10 +7,15 @@ goes through public names or degrades: a graph without the side table is walked 
 from __future__ import annotations
 
 import copy
+import inspect
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from mutcanon._patch import Site
+from mutcanon.errors import VersionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,12 +57,14 @@ def mark_stale(gm: GraphModule) -> None:
     if isinstance(gm, _LazyGraphModule):
         gm.recompile()
         return
+    cls = type(gm)
 
-    def forward(self: GraphModule, *args: Any, **kwargs: Any) -> Any:
+    # To free the code of a large graph takes longer than our whole pass, so it stays until then.
+    def forward(self: GraphModule, *args: Any, _stale: Any = cls.forward, **kwargs: Any) -> Any:
         self.recompile()
         return self(*args, **kwargs)
 
-    type(gm).forward = forward
+    cls.forward = forward
 
 
 def with_parts(
@@ -82,3 +89,41 @@ def replace_parts(
     """Gives the program another signature and call graph."""
     ep._graph_signature = signature
     ep._module_call_graph = calls
+
+
+def insert_copy_site() -> Site:
+    """The function of torch that appends the writes of an unlifted program."""
+    return _site(
+        "torch.export._unlift",
+        "_insert_copy_for_mutations",
+        ("gm", "mutated_outputs", "unlifted_name_to_node", "input_name_to_node"),
+    )
+
+
+def copy_removal_site() -> Site:
+    """The function of torch that removes copies of buffers after a decomposition."""
+    return _site(
+        "torch.export.exported_program",
+        "_remove_unnecessary_copy_op_pass",
+        ("gm", "new_graph_signature"),
+    )
+
+
+def _site(module: str, name: str, parameters: tuple[str, ...]) -> Site:
+    owner = import_module(module)
+
+    def is_known(value: Any) -> bool:
+        return (
+            inspect.isfunction(value)
+            and not hasattr(value, "__wrapped__")
+            and (value.__module__, value.__name__) == (module, name)
+            and tuple(inspect.signature(value).parameters) == parameters
+        )
+
+    if not hasattr(owner, name):
+        raise VersionError(
+            f"{module}.{name} is not in torch {torch.__version__}: use a version that mutcanon was "
+            "tested with (2.13), or a newer mutcanon",
+            code="moved_name",
+        )
+    return Site(owner, name, is_known)
