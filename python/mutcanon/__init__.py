@@ -13,6 +13,7 @@ from mutcanon._core import __version__
 
 if TYPE_CHECKING:
     from mutcanon._canonicalize import analyze, canonicalize, canonicalize_
+    from mutcanon._enable import disable, enable, enabled
     from mutcanon._report import Report
     from mutcanon._unlift import module, run_decompositions
 
@@ -22,6 +23,9 @@ __all__ = [
     "analyze",
     "canonicalize",
     "canonicalize_",
+    "disable",
+    "enable",
+    "enabled",
     "module",
     "run_decompositions",
 ]
@@ -31,6 +35,9 @@ _HOMES = {
     "analyze": "mutcanon._canonicalize",
     "canonicalize": "mutcanon._canonicalize",
     "canonicalize_": "mutcanon._canonicalize",
+    "disable": "mutcanon._enable",
+    "enable": "mutcanon._enable",
+    "enabled": "mutcanon._enable",
     "module": "mutcanon._unlift",
     "run_decompositions": "mutcanon._unlift",
 }
