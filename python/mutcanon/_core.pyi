@@ -1,6 +1,20 @@
 """The compiled core. Private: import from `mutcanon`."""
 
+from os import PathLike
 from typing import final
+
+__all__ = [
+    "CoreError",
+    "Plan",
+    "Problem",
+    "__version__",
+    "analyze_archive",
+    "check",
+    "finding_codes",
+    "plan_text",
+    "reasons",
+    "rewrite_archive",
+]
 
 __version__: str
 
@@ -18,7 +32,8 @@ class Problem:
 
     `values` holds for each value, operands first: its kind, its layout, the value whose
     representation it keeps plus one (or 0), then the operands. Kinds: 0 placeholder; 1 fresh;
-    2 alias (count, values); 3 copy (destination, source); 4 the same with non_blocking.
+    2 alias (count, values); 3 copy (destination, source); 4 the same with non_blocking; 5, 6, 7
+    placeholder of a buffer, a user input, anything else.
 
     `outputs` holds for each output its kind and values. Kinds: 0 no tensor; 1 user output (value);
     2 mutation (target, value); 3 mutation whose position is observable (target, value).
@@ -33,12 +48,14 @@ class Problem:
         *,
         operand_groups: list[list[int]],
         written: list[int],
+        read: list[int],
         opaque_writes: bool,
         is_body: bool,
         names: list[str],
     ) -> Problem: ...
     def with_equalities(self, pairs: list[tuple[int, int]]) -> Problem: ...
     def plan(self, form: str) -> Plan: ...
+    def findings(self) -> list[tuple[str, int, int | None, list[str]]]: ...
     def text(self) -> str: ...
     def plan_text(self, form: str) -> str: ...
 
@@ -83,4 +100,14 @@ class Flow:
 
 def in_place_reasons() -> list[tuple[str, str, str]]: ...
 def reasons() -> list[tuple[str, str, str]]: ...
+def finding_codes() -> list[tuple[str, str, str]]: ...
 def plan_text(problem: str, form: str) -> str: ...
+def analyze_archive(path: str | PathLike[str], form: str, *, verify: bool = False) -> str: ...
+def rewrite_archive(
+    source: str | PathLike[str],
+    destination: str | PathLike[str],
+    form: str,
+    *,
+    verify: bool = False,
+) -> str: ...
+def check(case: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]: ...

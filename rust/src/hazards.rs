@@ -17,6 +17,7 @@ use crate::parallel_copy::{Move, Step, sequence};
 use crate::plan::Form;
 use crate::problem::{Def, Output, Problem};
 use crate::reasons::{Code, KeepReason};
+use crate::redundancy::compare;
 use crate::storage::View;
 
 /// How the redundant copies and the outputs are to be treated.
@@ -43,12 +44,14 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
     loop {
         let view = View::new(problem, &settlement.collapsed);
         let mut round = Round { problem, form, before: &before, view: &view, settled: &settlement, found: Vec::new() };
-        // What an output needs by itself comes first, since the copies that it gets settle many conflicts between
-        // outputs; and every copy removes a wait, so the order comes last.
-        round.needs();
-        if round.found.is_empty() {
-            round.shared_nodes();
-            round.shared_storage();
+        // A copy that one conflict keeps may settle others above it. So operands come first, which lie deepest, then
+        // what an output needs by itself, then outputs against one another; and every copy removes a wait, so the
+        // order of the writes comes last.
+        let stages = [Round::operands, Round::user_needs, Round::mutation_needs, Round::shared];
+        for stage in stages {
+            if round.found.is_empty() {
+                stage(&mut round);
+            }
         }
         if round.found.is_empty() {
             (order, round.found) = round.write_order();
@@ -168,16 +171,59 @@ impl Round<'_> {
             .collect()
     }
 
-    /// Rules 4.3, 4.4, 4.5 and 4.6: an output against the placeholders.
-    fn needs(&mut self) {
+    /// Rule 4.6 for the operands of control-flow operators.
+    fn operands(&mut self) {
+        for group in &self.problem.operand_groups {
+            let slots: Vec<_> = group.iter().map(|&v| (Slot::Operand(v), v)).collect();
+            self.disjoint(&slots, Code::SubgraphBoundary);
+        }
+    }
+
+    /// Rules 4.3 and 4.4: a mutation's value against the placeholders.
+    fn mutation_needs(&mut self) {
+        let last_written = self.last_pinned_write();
+        for (i, target, value) in self.mutations() {
+            let base = self.view.base(value);
+            if let Some((code, blame)) = self.portable_need(target, base) {
+                self.conflict(i, code, blame);
+            } else if let Some((last, other)) = last_written.filter(|_| base == target && self.is_pinned(i))
+                && i < last
+            {
+                self.conflict(i, Code::OutputOrder, other);
+            }
+        }
+    }
+
+    /// The last output that is written among those whose position can be observed, and its target. `ExecuTorch` puts
+    /// what it writes before what it finds in place, so an identity before it would change places with it.
+    fn last_pinned_write(&self) -> Option<(usize, ValueId)> {
+        let outputs = self.problem.outputs.iter().enumerate().rev();
+        let mut written = outputs.filter_map(|(i, o)| match *o {
+            Output::Mutation { target, value, .. } if self.is_pinned(i) => {
+                let is_written = self.view.base(value) != target || self.settled.inserted.contains_key(&i);
+                is_written.then_some((i, target))
+            }
+            _ => None,
+        });
+        written.next()
+    }
+
+    fn is_identity(&self, output: &Output) -> bool {
+        matches!(output, Output::Mutation { target, value, .. } if self.view.base(*value) == *target)
+    }
+
+    /// Whether the position of a mutation output matters in this form.
+    fn is_pinned(&self, output: usize) -> bool {
+        self.form == Form::Portable && matches!(self.problem.outputs[output], Output::Mutation { pinned: true, .. })
+    }
+
+    /// Rules 4.5 and 4.6: a user output against the placeholders.
+    fn user_needs(&mut self) {
         let mut is_mutated = vec![false; self.problem.values.len()];
         for (i, output) in self.problem.outputs.iter().enumerate() {
-            let Output::Mutation { target, value, .. } = *output else { continue };
-            let base = self.view.base(value);
-            let has_copy = self.settled.inserted.contains_key(&i);
-            is_mutated[target.index()] = base != target || has_copy;
-            if let Some((code, blame)) = self.portable_need(target, base).filter(|_| !has_copy) {
-                self.conflict(i, code, blame);
+            if let Output::Mutation { target, value, .. } = *output {
+                let has_copy = self.settled.inserted.contains_key(&i);
+                is_mutated[target.index()] = self.view.base(value) != target || has_copy;
             }
         }
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::UserOutput };
@@ -197,13 +243,19 @@ impl Round<'_> {
     fn portable_need(&self, target: ValueId, base: ValueId) -> Option<(Code, ValueId)> {
         if self.form == Form::Minimal || base == target {
             None
-        } else if *self.problem.def(base) == Def::Placeholder {
+        } else if *self.problem.def(base) == Def::Placeholder && self.problem.may_be_of_one_kind(base, target) {
             Some((Code::PlaceholderValue, base))
         } else if self.view.storage(base).contains(&target) {
             Some((Code::Overlap, target))
         } else {
             None
         }
+    }
+
+    /// Outputs against one another.
+    fn shared(&mut self) {
+        self.shared_nodes();
+        self.shared_storage();
     }
 
     /// Rules 4.1 and 4.8: a mutation's value against the nodes of the other outputs.
@@ -224,10 +276,12 @@ impl Round<'_> {
         claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i)));
         for (i, target, value) in claims {
             let base = self.view.base(value);
-            let user = user_at[base.index()].filter(|&(_, v)| v != value && base != target);
+            // The caller gets the target for such an output, which is right where both came as one node of its type.
+            let user = user_at[base.index()]
+                .filter(|&(_, v)| base != target && (v != value || !self.is_of_type_of(base, target)));
             if let (Form::Portable, Some((user, original))) = (self.form, user) {
                 // Either may keep its copy; the mutation keeps it unless only the user output has one.
-                if base != value {
+                if base != value || original == value {
                     self.conflict(i, Code::ValueAndOutput, original);
                     continue;
                 }
@@ -238,6 +292,10 @@ impl Round<'_> {
                 None => mutation_at[base.index()] = Some(target),
             }
         }
+    }
+
+    fn is_of_type_of(&self, value: ValueId, target: ValueId) -> bool {
+        compare(self.problem, target, value, target, &mut Vec::new()).is_ok()
     }
 
     /// The outputs that would be saved to break rings, if nothing else were in the way.
@@ -251,15 +309,11 @@ impl Round<'_> {
         saves.collect()
     }
 
-    /// Rules 4.5 and 4.6: outputs, or operands of one operator, against one another.
+    /// Rules 4.5 and 4.6: user outputs against one another.
     fn shared_storage(&mut self) {
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::OutputAlias };
         let slots: Vec<_> = self.users().into_iter().map(|(i, v)| (Slot::Output(i), v)).collect();
         self.disjoint(&slots, code);
-        for group in &self.problem.operand_groups {
-            let slots: Vec<_> = group.iter().map(|&v| (Slot::Operand(v), v)).collect();
-            self.disjoint(&slots, Code::SubgraphBoundary);
-        }
     }
 
     /// No two values of the group may share storage unless they did before.
@@ -307,6 +361,9 @@ impl Round<'_> {
                 }
             }
         }
+        // What is in place already comes last, where `ExecuTorch` puts it anyway.
+        let is_in_place: Vec<bool> = self.problem.outputs.iter().map(|o| self.is_identity(o)).collect();
+        order.sort_by_key(|&o| is_in_place[o] && !self.settled.inserted.contains_key(&o));
         (order, snapshots)
     }
 }

@@ -5,18 +5,25 @@
 
 #![allow(missing_docs, clippy::needless_pass_by_value)]
 
+mod archive;
+
+use std::collections::HashMap;
+use std::io;
+
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::check;
 use crate::error::Error;
+use crate::findings::{self, FindingCode};
 use crate::flow::{Candidate, Node, Storage};
 use crate::flow_text;
 use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Format, Layout};
 use crate::parallel_copy::Step;
 use crate::plan::{Decision, Form};
-use crate::problem::{Def, Output, Value};
+use crate::problem::{Def, InputKind, Output, Value};
 use crate::reasons::{Code, InPlaceCode, KeepReason};
 use crate::reinplace::{self, Verdict};
 use crate::text;
@@ -25,7 +32,11 @@ create_exception!(_core, CoreError, PyValueError, "An input that the core refuse
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        CoreError::new_err((error.to_string(), error.code()))
+        match error {
+            // Python has exceptions of its own for what the system says.
+            Error::Io { kind, message } => io::Error::new(kind, message).into(),
+            other => CoreError::new_err((other.to_string(), other.code())),
+        }
     }
 }
 
@@ -35,8 +46,12 @@ fn invalid(message: &str) -> Error {
 
 /// dtype, device, format, conj, neg, quantizer, sizes, strides
 type LayoutTuple = (String, String, Option<String>, bool, bool, Option<String>, Vec<i64>, Vec<i64>);
+/// code, message
+type Remark = (&'static str, String);
 /// code, blame, fact
 type ReasonTuple = (&'static str, Option<u32>, String);
+/// code, output, the other output, consumers
+type FindingTuple = (&'static str, usize, Option<usize>, Vec<&'static str>);
 
 #[pyclass(frozen, module = "mutcanon._core")]
 struct Problem {
@@ -46,7 +61,7 @@ struct Problem {
 #[pymethods]
 impl Problem {
     #[new]
-    #[pyo3(signature = (symbols, layouts, values, outputs, *, operand_groups, written, opaque_writes, is_body, names))]
+    #[pyo3(signature = (symbols, layouts, values, outputs, *, operand_groups, written, read, opaque_writes, is_body, names))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         symbols: Vec<String>,
@@ -55,17 +70,21 @@ impl Problem {
         outputs: Vec<i64>,
         operand_groups: Vec<Vec<u32>>,
         written: Vec<u32>,
+        read: Vec<u32>,
         opaque_writes: bool,
         is_body: bool,
         names: Vec<String>,
     ) -> PyResult<Self> {
+        let (values, kinds) = read_values(&values)?;
         let mut inner = crate::Problem {
             symbols,
             layouts: layouts.into_iter().map(layout).collect(),
-            values: read_values(&values)?,
+            values,
+            kinds,
             outputs: read_outputs(&outputs)?,
             operand_groups: operand_groups.into_iter().map(|g| g.into_iter().map(ValueId).collect()).collect(),
             written: written.into_iter().map(ValueId).collect(),
+            read: read.into_iter().map(ValueId).collect(),
             opaque_writes,
             is_body,
             ..crate::Problem::default()
@@ -98,6 +117,13 @@ impl Problem {
     fn plan(&self, py: Python<'_>, form: &str) -> PyResult<Plan> {
         let form = read_form(form)?;
         Ok(Plan { inner: py.detach(|| crate::plan(&self.inner, form)) })
+    }
+
+    /// What stock consumers get wrong: code, output, the other output, consumers.
+    fn findings(&self, py: Python<'_>) -> Vec<FindingTuple> {
+        let found = py.detach(|| findings::find(&self.inner));
+        let consumers = |f: &findings::Finding| f.consumers.iter().map(|c| c.as_str()).collect();
+        found.iter().map(|f| (f.code.as_str(), f.output, f.other, consumers(f))).collect()
     }
 
     fn text(&self) -> String {
@@ -271,7 +297,8 @@ impl Reader<'_> {
 }
 
 /// Each value is its kind, its layout, what it keeps the representation of (plus one, or 0), and its operands.
-fn read_values(codes: &[i64]) -> Result<Vec<Value>, Error> {
+fn read_values(codes: &[i64]) -> Result<(Vec<Value>, HashMap<ValueId, InputKind>), Error> {
+    let mut kinds = HashMap::new();
     let mut reader = Reader { rest: codes.iter() };
     let mut values = Vec::new();
     while !reader.is_done() {
@@ -279,15 +306,18 @@ fn read_values(codes: &[i64]) -> Result<Vec<Value>, Error> {
         let layout = LayoutId(reader.id()?);
         let keeps_representation_of = reader.id()?.checked_sub(1).map(ValueId);
         let def = match kind {
-            0 => Def::Placeholder,
+            0 | 5..=7 => Def::Placeholder,
             1 => Def::Fresh,
             2 => Def::Alias(reader.values()?),
             3 | 4 => Def::Copy { destination: reader.value()?, source: reader.value()?, non_blocking: kind == 4 },
             _ => return Err(invalid("an unknown kind of value")),
         };
+        if let 5..=7 = kind {
+            kinds.insert(ValueId::new(values.len()), InputKind::ALL[kind as usize - 5]);
+        }
         values.push(Value { name: String::new(), layout, def, keeps_representation_of });
     }
-    Ok(values)
+    Ok((values, kinds))
 }
 
 /// Each node is its kind, what it aliases (kind 2), what it reads and what it writes.
@@ -344,11 +374,26 @@ fn in_place_reasons() -> Vec<(&'static str, &'static str, &'static str)> {
     InPlaceCode::ALL.iter().map(|c| (c.as_str(), c.section(), c.sentence())).collect()
 }
 
+/// What can be found wrong: code, sentence, advice.
+#[pyfunction]
+fn finding_codes() -> Vec<(&'static str, &'static str, &'static str)> {
+    FindingCode::ALL.iter().map(|c| (c.as_str(), c.sentence(), c.advice())).collect()
+}
+
 /// The plan of a problem in textual form, as text.
 #[pyfunction]
 fn plan_text(problem: &str, form: &str) -> PyResult<String> {
     let inner = text::parse(problem)?;
     Problem { inner }.plan_text(form)
+}
+
+/// What the independent checker says of a case in textual form: objections and warnings, each `(code, message)`.
+#[pyfunction]
+#[pyo3(name = "check")]
+fn check_case(py: Python<'_>, case: &str) -> PyResult<(Vec<Remark>, Vec<Remark>)> {
+    let verdict = py.detach(|| check::check(&check::text::parse(case)?))?;
+    let remarks = |list: Vec<check::Objection>| list.into_iter().map(|o| (o.code, o.message)).collect();
+    Ok((remarks(verdict.objections), remarks(verdict.warnings)))
 }
 
 #[pymodule(gil_used = false)]
@@ -360,5 +405,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Flow>()?;
     module.add_function(wrap_pyfunction!(reasons, module)?)?;
     module.add_function(wrap_pyfunction!(in_place_reasons, module)?)?;
-    module.add_function(wrap_pyfunction!(plan_text, module)?)
+    module.add_function(wrap_pyfunction!(check_case, module)?)?;
+    module.add_function(wrap_pyfunction!(finding_codes, module)?)?;
+    module.add_function(wrap_pyfunction!(plan_text, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::analyze_archive, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::rewrite_archive, module)?)
 }

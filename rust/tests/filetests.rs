@@ -1,8 +1,8 @@
 //! Runs `rust/filetests/*.mut`: a problem, and below it the plan for each form.
 //!
 //! `MUTCANON_BLESS=1 cargo test --test filetests` rewrites the expected part; the diff is for review. A file is named
-//! after the decision that it shows: `collapse-`, `keep-CODE-`, `order-`, `temporary-`; `inplace-` files hold a flow and
-//! its schedule, `inplace-refused-CODE` one that stays functional.
+//! after the decision that it shows: `collapse-`, `keep-CODE-`, `order-`, `temporary-`, `finding-CODE-`; `inplace-` files
+//! hold a flow and its schedule, `inplace-refused-CODE` one that stays functional.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mutcanon::findings::{self, FindingCode};
 use mutcanon::plan::Decision;
 use mutcanon::reasons::{Code, InPlaceCode};
 use mutcanon::reinplace::{Verdict, schedule};
@@ -39,6 +40,8 @@ fn outcome(source: &str) -> String {
         writeln!(out, "---- {}", form.as_str()).unwrap();
         out += &text::print_plan(&problem, &plan);
     }
+    out += "---- findings\n";
+    out += &text::print_findings(&findings::find(&problem));
     out
 }
 
@@ -91,6 +94,7 @@ fn the_textual_form_reads_what_it_prints() {
 #[test]
 fn file_names_tell_the_decision() {
     let mut shown = BTreeSet::new();
+    let mut found = BTreeSet::new();
     for file in files() {
         let name = file.file_stem().unwrap().to_str().unwrap().to_string();
         let source = fs::read_to_string(&file).unwrap();
@@ -117,12 +121,19 @@ fn file_names_tell_the_decision() {
         } else if name.starts_with("temporary-") {
             let saves = |s: &_| matches!(s, mutcanon::parallel_copy::Step::Save(_));
             assert!(plans[1].write_backs.iter().any(saves), "{name}: no temporary");
+        } else if let Some(rest) = name.strip_prefix("finding-") {
+            let code = FindingCode::ALL.iter().find(|c| rest.starts_with(&c.as_str().replace('_', "-")));
+            let code = code.unwrap_or_else(|| panic!("{name}: no such code"));
+            assert!(findings::find(&problem).iter().any(|f| f.code == *code), "{name}: not found");
+            found.insert(*code);
         } else {
             panic!("{name}: no known prefix");
         }
     }
     let missing: Vec<_> = Code::ALL.iter().filter(|c| !shown.contains(c)).collect();
     assert!(missing.is_empty(), "no keep- file shows {missing:?}");
+    let missing: Vec<_> = FindingCode::ALL.iter().filter(|c| !found.contains(c)).collect();
+    assert!(missing.is_empty(), "no finding- file shows {missing:?}");
 }
 
 #[test]
