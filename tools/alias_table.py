@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from mutcanon import _alias
 
 if TYPE_CHECKING:

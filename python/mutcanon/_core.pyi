@@ -3,6 +3,19 @@
 from os import PathLike
 from typing import final
 
+__all__ = [
+    "CoreError",
+    "Plan",
+    "Problem",
+    "__version__",
+    "analyze_archive",
+    "check",
+    "finding_codes",
+    "plan_text",
+    "reasons",
+    "rewrite_archive",
+]
+
 __version__: str
 
 class CoreError(ValueError):

@@ -54,6 +54,7 @@ codes! {
     Snapshot "snapshot" "4.2" "the value shares storage with a target that may be overwritten first"
     PlaceholderValue "placeholder_value" "4.3" "the value would be another placeholder of the target's kind, and some consumers drop that write-back"
     Overlap "overlap" "4.4" "the value is another view of the target itself"
+    OutputOrder "output_order" "4.4" "the value would be the target itself, which some consumers return after the outputs that they write"
     UserOutput "user_output" "4.5" "a user output would share storage with an input"
     OutputAlias "output_alias" "4.5" "two user outputs would share storage"
     SubgraphBoundary "subgraph_boundary" "4.6" "an input or output of a control-flow body would be aliased"

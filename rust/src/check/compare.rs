@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::check::consumer::{Late, Outcome, in_parallel, in_sequence};
+use crate::check::consumer::{Late, Outcome, in_parallel, in_sequence, mutations};
 use crate::check::heap::Heap;
 use crate::check::machine::{Run, World, run};
 use crate::check::program::{Arg, Case, Consumer, Graph, Op, Results, Role, Text};
@@ -66,7 +66,7 @@ pub fn check(case: &Case) -> Result<Verdict, Error> {
         let was = in_sequence(&mut world, &mut before, &case.before, usual);
         let found = in_sequence(&mut world, &mut after, &case.after, &case.consumer);
         judge.write_back(&world.arena, &now, &found);
-        judge.returned_storage(&before, &after, &was, &found);
+        judge.returned_storage(&before, &after, [&due, &was], &found);
         judge.control_flow(&before, &after);
         judge.one_tensor(&world.classes, &was, &found);
     }
@@ -215,20 +215,21 @@ impl Judge<'_> {
         }
     }
 
-    /// The values by their meaning, before anything is written.
+    /// The values by their meaning, before anything is written. A new copy may give a mutation's value the type of the
+    /// input, which it takes anyway; other than that the value stays what it was.
     fn values(&mut self, arena: &Arena, due: &Outcome, now: &Outcome) {
         let case = self.case;
-        let by_place = |g: &Graph, o: &Outcome| -> HashMap<Place, Term> {
-            let users = o.returned.iter().map(|r| (place(g, r.output), r.term));
-            users.chain(o.values.iter().map(|&(output, term)| (place(g, output), term))).collect()
+        let by_place = |g: &Graph, o: &Outcome| -> HashMap<Place, (Term, Term)> {
+            let users = o.returned.iter().map(|r| (place(g, r.output), (r.term, r.term)));
+            users.chain(o.values.iter().map(|&(output, is, held)| (place(g, output), (is, held)))).collect()
         };
         let was = by_place(&case.before, due);
-        let all = now.returned.iter().map(|r| (r.output, r.term)).chain(now.values.iter().copied());
-        for (output, term) in all {
+        let users = now.returned.iter().map(|r| (r.output, r.term, r.term));
+        for (output, is, held) in users.chain(now.values.iter().copied()) {
             match was.get(&place(&case.after, output)) {
-                Some(&a) if a == term => {}
-                Some(&a) => {
-                    let message = format!("{}: {}", self.output(output), arena.difference(&case.texts, a, term));
+                Some(&(a, a_held)) if a == is || (a_held == held && held == is) => {}
+                Some(&(a, _)) => {
+                    let message = format!("{}: {}", self.output(output), arena.difference(&case.texts, a, is));
                     self.object("value", message);
                 }
                 None => self.object("value", format!("{}: it was a constant", self.output(output))),
@@ -264,13 +265,19 @@ impl Judge<'_> {
         }
     }
 
-    fn returned_storage(&mut self, before: &Run, after: &Run, was: &Outcome, found: &Outcome) {
-        let pairs = was.returned.iter().zip(&found.returned);
-        let slots: Vec<Slot> =
-            pairs.map(|(b, a)| Slot { label: a.output, before: b.storage, after: a.storage }).collect();
+    /// A consumer that replaces a user output by a target lets it share storage; not to do so is no worse.
+    fn returned_storage(&mut self, before: &Run, after: &Run, earlier: [&Outcome; 2], found: &Outcome) {
+        let shared = earlier.map(|was| {
+            let pairs = was.returned.iter().zip(&found.returned);
+            let slots: Vec<Slot> =
+                pairs.map(|(b, a)| Slot { label: a.output, before: b.storage, after: a.storage }).collect();
+            newly_shared(before.heap.storages(), after.heap.storages(), &slots, true)
+        });
         let names = inputs(&self.case.after);
-        for (output, with) in newly_shared(before.heap.storages(), after.heap.storages(), &slots) {
+        let given = given_to(&self.case.before);
+        for &(output, with) in shared[0].iter().filter(|s| shared[1].contains(s)) {
             let with = match with {
+                Sharer::Input(i) if given.contains(&(output, i)) => continue,
                 Sharer::Input(i) => self.text(names[i].0).to_owned(),
                 Sharer::Slot(other) => self.output(other),
             };
@@ -284,25 +291,20 @@ impl Judge<'_> {
         let earlier = by_term(before.bodies.iter().map(|b| b.term));
         for (term, k, body) in numbered(after.bodies.iter().map(|b| (b.term, b))) {
             let Some(old) = earlier.get(&term).map(|at| &before.bodies[at[k.min(at.len() - 1)]]) else { continue };
-            self.disjoint("a body's output", &old.heap, &body.heap, &old.outputs, &body.outputs);
+            self.disjoint(false, &old.heap, &body.heap, &old.outputs, &body.outputs);
         }
         let earlier = by_term(before.operands.iter().map(|o| o.call));
         for (term, k, call) in numbered(after.operands.iter().map(|o| (o.call, o))) {
             let Some(old) = earlier.get(&term).map(|at| &before.operands[at[k.min(at.len() - 1)]]) else { continue };
-            self.disjoint(
-                "an operand",
-                heap_of(before, old.heap),
-                heap_of(after, call.heap),
-                &old.storages,
-                &call.storages,
-            );
+            self.disjoint(true, heap_of(before, old.heap), heap_of(after, call.heap), &old.storages, &call.storages);
         }
     }
 
-    fn disjoint(&mut self, what: &str, before: &Heap, after: &Heap, was: &[usize], now: &[usize]) {
+    fn disjoint(&mut self, is_operand: bool, before: &Heap, after: &Heap, was: &[usize], now: &[usize]) {
+        let what = if is_operand { "an operand" } else { "a body's output" };
         let pairs = was.iter().zip(now).enumerate();
         let slots: Vec<Slot> = pairs.map(|(label, (&before, &after))| Slot { label, before, after }).collect();
-        for (label, with) in newly_shared(before.storages(), after.storages(), &slots) {
+        for (label, with) in newly_shared(before.storages(), after.storages(), &slots, !is_operand) {
             let with = match with {
                 Sharer::Input(i) => format!("input {i}"),
                 Sharer::Slot(other) => format!("number {other}"),
@@ -344,6 +346,19 @@ impl Judge<'_> {
             }
         }
     }
+}
+
+/// The user outputs that are the value of some input's mutation: the caller may get that input for them.
+fn given_to(graph: &Graph) -> HashSet<(usize, usize)> {
+    let mut inputs_of: HashMap<usize, Vec<usize>> = HashMap::new();
+    for m in mutations(graph) {
+        inputs_of.entry(m.node).or_default().push(m.input);
+    }
+    let users = graph.outputs.iter().enumerate().filter_map(|(i, o)| match (o.role, &o.value) {
+        (Role::User, &Arg::Value(node)) => Some((i, inputs_of.get(&node)?)),
+        _ => None,
+    });
+    users.flat_map(|(i, inputs)| inputs.iter().map(move |&input| (i, input))).collect()
 }
 
 fn heap_of(run: &Run, body: Option<usize>) -> &Heap {
