@@ -1,8 +1,8 @@
 """A plain Python editor of archives: json and zipfile, and none of the rules.
 
 It collapses chains of copies on user inputs whose types are spelled alike. What it leaves out
-(aliases, shared values, order, symbols, bodies, readers other than outputs in lists) would only make
-it slower.
+(aliases, shared values, order, symbols, bodies, readers other than outputs in lists) would only
+make it slower.
 """
 
 from __future__ import annotations
