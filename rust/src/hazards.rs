@@ -37,13 +37,11 @@ pub struct Settlement {
 #[must_use]
 pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement {
     let mut settlement = Settlement { collapsed: redundant, ..Settlement::default() };
-    let none = vec![false; problem.values.len()];
-    let before = View::new(problem, &none);
     keep_written(problem, &mut settlement);
     let mut order = Vec::new();
     loop {
         let view = View::new(problem, &settlement.collapsed);
-        let mut round = Round { problem, form, before: &before, view: &view, settled: &settlement, found: Vec::new() };
+        let mut round = Round { problem, form, view: &view, settled: &settlement, found: Vec::new() };
         // A copy that one conflict keeps may settle others above it. So operands come first, which lie deepest, then
         // what an output needs by itself, then outputs against one another; and every copy removes a wait, so the
         // order of the writes comes last.
@@ -147,7 +145,6 @@ fn keep_written(problem: &Problem, settlement: &mut Settlement) {
 struct Round<'a> {
     problem: &'a Problem,
     form: Form,
-    before: &'a View<'a>,
     view: &'a View<'a>,
     settled: &'a Settlement,
     found: Vec<(Slot, KeepReason)>,
@@ -238,12 +235,11 @@ impl Round<'_> {
         }
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::UserOutput };
         for (i, value) in self.users() {
-            let before = self.before.storage(value);
-            let culprit = self.view.storage(value).iter().copied().find(|&root| {
+            let culprit = self.view.origins(value).into_iter().find(|&(root, origin)| {
                 let is_input = *self.problem.def(root) == Def::Placeholder;
-                is_input && (is_mutated[root.index()] || !before.contains(&root))
+                is_input && (is_mutated[root.index()] || origin != root)
             });
-            if let Some(root) = culprit {
+            if let Some((root, _)) = culprit {
                 self.conflict(i, code, root);
             }
         }
@@ -330,22 +326,20 @@ impl Round<'_> {
     fn disjoint(&mut self, slots: &[(Slot, ValueId)], code: Code) {
         let (fixed, free): (Vec<_>, Vec<_>) =
             slots.iter().copied().partition(|&(_, v)| self.view.frontier(v).is_empty());
-        let mut owners: BTreeMap<ValueId, Vec<ValueId>> = BTreeMap::new();
+        // For each storage, who shares it, and what stood in its place before.
+        let mut owners: BTreeMap<ValueId, Vec<(ValueId, ValueId)>> = BTreeMap::new();
         for (slot, value) in fixed.into_iter().chain(free) {
-            let before = self.before.storage(value);
-            let shares = |other: &ValueId| self.before.storage(*other).iter().any(|r| before.contains(r));
-            let roots = self.view.storage(value);
-            // Earlier owners of a root share it with one another already, so the first speaks for all of them.
-            let other = roots.iter().filter_map(|r| owners.get(r)).flatten().find(|o| !shares(o)).copied();
-            if let Some(other) = other {
+            let origins = self.view.origins(value);
+            let newly = |&(root, origin): &(ValueId, ValueId)| {
+                let mut known = owners.get(&root).into_iter().flatten();
+                known.find(|&&(before, _)| before != origin).map(|&(_, other)| other)
+            };
+            if let Some(other) = origins.iter().find_map(newly) {
                 self.found.push((slot, KeepReason::blaming(code, other)));
                 continue;
             }
-            for &root in roots {
-                let known = owners.entry(root).or_default();
-                if known.is_empty() {
-                    known.push(value);
-                }
+            for (root, origin) in origins {
+                owners.entry(root).or_default().push((origin, value));
             }
         }
     }
