@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::faults::{Fault, is_seeded};
 use crate::ids::ValueId;
 use crate::parallel_copy::{Move, Step, sequence};
 use crate::plan::Form;
@@ -54,6 +55,7 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
         if round.found.is_empty() {
             (order, round.found) = round.write_order();
         }
+        round.found.retain(|(_, reason)| !is_seeded(Fault::Ignore(reason.code)));
         let conflicts: Vec<_> =
             round.found.into_iter().map(|(slot, r)| (slot, frontier(problem, &view, slot), r)).collect();
         let mut changed = false;
@@ -123,7 +125,9 @@ fn keep_written(problem: &Problem, settlement: &mut Settlement) {
     }
     for copy in problem.copies().filter(|c| settlement.collapsed[c.index()]) {
         if let Some(&root) = view.storage(copy).iter().find(|r| is_written[r.index()]) {
-            settlement.kept.insert(copy, KeepReason::blaming(Code::WrittenInPlace, root));
+            if !is_seeded(Fault::Ignore(Code::WrittenInPlace)) {
+                settlement.kept.insert(copy, KeepReason::blaming(Code::WrittenInPlace, root));
+            }
         }
     }
     for &copy in settlement.kept.keys() {
@@ -227,7 +231,9 @@ impl Round<'_> {
         for (i, value) in self.users() {
             let culprit = self.view.origins(value).into_iter().find(|&(root, origin)| {
                 let is_input = *self.problem.def(root) == Def::Placeholder;
-                is_input && (is_mutated[root.index()] || origin != root)
+                let is_stale = is_mutated[root.index()] && !is_seeded(Fault::OnlyNew);
+                let is_new = origin != root && !is_seeded(Fault::OnlyMutated);
+                is_input && (is_stale || is_new)
             });
             if let Some((root, _)) = culprit {
                 self.conflict(i, code, root);
@@ -291,7 +297,7 @@ impl Round<'_> {
     }
 
     fn is_of_type_of(&self, value: ValueId, target: ValueId) -> bool {
-        compare(self.problem, target, value, target, &mut Vec::new()).is_ok()
+        compare(self.problem, target, value, target, &mut Vec::new()).is_ok() || is_seeded(Fault::TypeOfOutput)
     }
 
     /// The outputs that would be saved to break rings, if nothing else were in the way.
@@ -357,7 +363,9 @@ impl Round<'_> {
         }
         // What is in place already comes last, where `ExecuTorch` puts it anyway.
         let is_in_place: Vec<bool> = self.problem.outputs.iter().map(|o| self.is_identity(o)).collect();
-        order.sort_by_key(|&o| is_in_place[o] && !self.settled.inserted.contains_key(&o));
+        if !is_seeded(Fault::PositionsFree) {
+            order.sort_by_key(|&o| is_in_place[o] && !self.settled.inserted.contains_key(&o));
+        }
         (order, snapshots)
     }
 }
@@ -385,7 +393,7 @@ pub fn moves(problem: &Problem, view: &View<'_>, inserted: &BTreeMap<usize, Keep
         let Output::Mutation { target, value, pinned } = *output else { continue };
         let base = view.base(value);
         let is_new = inserted.contains_key(&i);
-        let reads = if is_new {
+        let reads = if is_new || is_seeded(Fault::NoReads) {
             Vec::new()
         } else {
             view.storage(base).iter().copied().filter(|r| is_target[r.index()]).collect()
@@ -398,8 +406,10 @@ pub fn moves(problem: &Problem, view: &View<'_>, inserted: &BTreeMap<usize, Keep
             (true, _) => 2,
         };
         // The order in which our own write-back writes cannot be observed, whatever the order of the outputs.
-        let pinned = pinned && form == Form::Portable;
-        moves.push(Move { target, reads, identity: base == target && !is_new, pinned, cost });
+        let pinned = pinned && form == Form::Portable && !is_seeded(Fault::NoPins);
+        let is_input = is_seeded(Fault::AnyIdentity) && *problem.def(base) == Def::Placeholder;
+        let identity = (base == target || is_input) && !is_new;
+        moves.push(Move { target, reads, identity, pinned, cost });
     }
     moves
 }

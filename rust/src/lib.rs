@@ -15,6 +15,7 @@
 
 pub mod check;
 pub mod error;
+pub mod faults;
 pub mod findings;
 pub mod hazards;
 pub mod ids;

@@ -53,6 +53,7 @@ pub fn check(case: &Case) -> Result<Verdict, Error> {
     judge.names();
     judge.inputs(&world.classes);
     judge.outputs();
+    judge.input_order();
     judge.effects(&world.arena, &before, &after);
     if judge.verdict.is_right() {
         // Inputs and outputs correspond now, so they can be compared one by one.
@@ -200,6 +201,24 @@ impl Judge<'_> {
                     self.object("shared_node", format!("{}: another mutation has the same node", self.output(i)));
                 }
                 _ => self.object("value", format!("{}: its value is no node", self.output(i))),
+            }
+        }
+    }
+
+    /// An `ExecuTorch` method returns what it made of its inputs in this order.
+    fn input_order(&mut self) {
+        let case = self.case;
+        let targets = |g: &Graph| -> Vec<Text> {
+            let of_inputs = g.outputs.iter().filter_map(|o| match o.role {
+                Role::Mutation(kind, target) if case.texts.get(kind) == "user_input" => Some(target),
+                _ => None,
+            });
+            of_inputs.collect()
+        };
+        for (due, found) in targets(&case.before).into_iter().zip(targets(&case.after)) {
+            if due != found {
+                let (due, found) = (self.text(due), self.text(found));
+                self.object("order", format!("user_input {found}: it is returned where {due} was"));
             }
         }
     }
