@@ -124,10 +124,10 @@ fn keep_written(problem: &Problem, settlement: &mut Settlement) {
         is_written[root.index()] = true;
     }
     for copy in problem.copies().filter(|c| settlement.collapsed[c.index()]) {
-        if let Some(&root) = view.storage(copy).iter().find(|r| is_written[r.index()]) {
-            if !is_seeded(Fault::Ignore(Code::WrittenInPlace)) {
-                settlement.kept.insert(copy, KeepReason::blaming(Code::WrittenInPlace, root));
-            }
+        if let Some(&root) = view.storage(copy).iter().find(|r| is_written[r.index()])
+            && !is_seeded(Fault::Ignore(Code::WrittenInPlace))
+        {
+            settlement.kept.insert(copy, KeepReason::blaming(Code::WrittenInPlace, root));
         }
     }
     for &copy in settlement.kept.keys() {

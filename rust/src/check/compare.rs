@@ -104,7 +104,10 @@ fn inputs(graph: &Graph) -> Vec<(Text, Text, Text, usize)> {
 
 impl Judge<'_> {
     fn object(&mut self, code: &'static str, message: String) {
-        self.verdict.objections.push(Objection { code, message });
+        let objection = Objection { code, message };
+        if self.verdict.objections.last() != Some(&objection) {
+            self.verdict.objections.push(objection);
+        }
     }
 
     fn warn(&mut self, code: &'static str, message: String) {
@@ -344,24 +347,18 @@ impl Judge<'_> {
             let message = format!("{}: wrong if {a} and {b} were one tensor", self.output(late.output));
             self.warn("one_tensor", message);
         }
-        let mut count: HashMap<Class, usize> = HashMap::new();
-        for name in &names {
-            *count.entry(classes.of(name.3)).or_default() += 1;
-        }
-        let mut sequences: HashMap<Class, [Vec<usize>; 2]> = HashMap::new();
-        for (which, order) in [&was.order, &found.order].into_iter().enumerate() {
-            for &input in order {
-                sequences.entry(classes.of(names[input].3)).or_default()[which].push(input);
-            }
-        }
-        for &input in &was.order {
+        // Of several writes to one tensor the last one stays.
+        let last = |order: &[usize]| -> HashMap<Class, usize> {
+            order.iter().map(|&input| (classes.of(names[input].3), input)).collect()
+        };
+        let (stayed, stays) = (last(&was.order), last(&found.order));
+        for &input in &found.order {
             let class = classes.of(names[input].3);
-            if count[&class] > 1
-                && let Some([a, b]) = sequences.remove(&class)
-                && a != b
+            if stays[&class] == input
+                && let Some(&other) = stayed.get(&class).filter(|&&other| other != input)
             {
-                let message = format!("{}: written in another order than before", self.text(names[input].0));
-                self.warn("one_tensor", message);
+                let [a, b] = [input, other].map(|i| self.text(names[i].0));
+                self.warn("one_tensor", format!("{a}: written last, which would be {b} if they were one tensor"));
             }
         }
     }
