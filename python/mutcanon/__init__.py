@@ -14,6 +14,7 @@ from mutcanon._core import __version__
 if TYPE_CHECKING:
     from mutcanon._canonicalize import analyze, canonicalize, canonicalize_
     from mutcanon._check import CheckResult, check
+    from mutcanon._enable import disable, enable, enabled
     from mutcanon._report import Report
     from mutcanon._unlift import module, run_decompositions
 
@@ -25,6 +26,9 @@ __all__ = [
     "canonicalize",
     "canonicalize_",
     "check",
+    "disable",
+    "enable",
+    "enabled",
     "module",
     "run_decompositions",
 ]
@@ -36,6 +40,9 @@ _HOMES = {
     "canonicalize": "mutcanon._canonicalize",
     "canonicalize_": "mutcanon._canonicalize",
     "check": "mutcanon._check",
+    "disable": "mutcanon._enable",
+    "enable": "mutcanon._enable",
+    "enabled": "mutcanon._enable",
     "module": "mutcanon._unlift",
     "run_decompositions": "mutcanon._unlift",
 }

@@ -4,7 +4,7 @@
 //! output may then share storage with a placeholder, with another output or with another target, or be the very node
 //! of another output. For each such conflict the *outermost* redundant copies on the output's alias paths stay (its
 //! *frontier*): what the output shared storage with originally is then what it shares storage with again. An output
-//! without a frontier was in conflict before we came, and gets a new copy.
+//! that has no frontier, or none that could help, was in conflict before we came, and gets a new copy.
 //!
 //! Keeping a copy can only remove sharing, so the conflicts are looked for again until none is left. Conflicts are
 //! settled in output order and outputs without a frontier come first, because they have no choice; the result does
@@ -56,8 +56,8 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
             (order, round.found) = round.write_order();
         }
         round.found.retain(|(_, reason)| !is_seeded(Fault::Ignore(reason.code)));
-        let conflicts: Vec<_> =
-            round.found.into_iter().map(|(slot, r)| (slot, frontier(problem, &view, slot), r)).collect();
+        let found = std::mem::take(&mut round.found);
+        let conflicts: Vec<_> = found.into_iter().map(|(slot, r)| (slot, round.remedy(slot, &r), r)).collect();
         let mut changed = false;
         for (slot, frontier, reason) in conflicts {
             changed |= settlement.resolve(slot, &frontier, &reason);
@@ -74,15 +74,6 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
 enum Slot {
     Output(usize),
     Operand(ValueId),
-}
-
-/// The copies that would resolve a conflict.
-fn frontier(problem: &Problem, view: &View<'_>, slot: Slot) -> Vec<ValueId> {
-    let value = match slot {
-        Slot::Output(i) => output_value(problem, i),
-        Slot::Operand(value) => Some(value),
-    };
-    value.map(|v| view.frontier(v)).unwrap_or_default()
 }
 
 impl Settlement {
@@ -218,8 +209,27 @@ impl Round<'_> {
         self.form == Form::Portable && matches!(self.problem.outputs[output], Output::Mutation { pinned: true, .. })
     }
 
-    /// Rules 4.5 and 4.6: a user output against the placeholders.
-    fn user_needs(&mut self) {
+    /// The copies that would resolve a conflict; none where only a new one would.
+    fn remedy(&self, slot: Slot, reason: &KeepReason) -> Vec<ValueId> {
+        let value = match slot {
+            Slot::Output(i) => output_value(self.problem, i),
+            Slot::Operand(value) => Some(value),
+        };
+        let Some(value) = value else { return Vec::new() };
+        let shares_past_copies = || reason.blame.is_some_and(|root| self.view.shares_past_copies(value, root));
+        let cannot_help = match reason.code {
+            // No copy below a node makes it another node.
+            Code::SharedValue | Code::ValueAndOutput => self.view.base(value) == value,
+            // What is shared past all copies stays shared.
+            Code::Overlap | Code::Snapshot => shares_past_copies(),
+            Code::UserOutput => shares_past_copies() && reason.blame.is_some_and(|root| self.mutated()[root.index()]),
+            _ => false,
+        };
+        if cannot_help { Vec::new() } else { self.view.frontier(value) }
+    }
+
+    /// For each value, whether it is a target that changes.
+    fn mutated(&self) -> Vec<bool> {
         let mut is_mutated = vec![false; self.problem.values.len()];
         for (i, output) in self.problem.outputs.iter().enumerate() {
             if let Output::Mutation { target, value, .. } = *output {
@@ -227,15 +237,21 @@ impl Round<'_> {
                 is_mutated[target.index()] = self.view.base(value) != target || has_copy;
             }
         }
+        is_mutated
+    }
+
+    /// Rules 4.5 and 4.6: a user output against the placeholders.
+    fn user_needs(&mut self) {
+        let is_mutated = self.mutated();
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::UserOutput };
         for (i, value) in self.users() {
-            let culprit = self.view.origins(value).into_iter().find(|&(root, origin)| {
-                let is_input = *self.problem.def(root) == Def::Placeholder;
-                let is_stale = is_mutated[root.index()] && !is_seeded(Fault::OnlyNew);
-                let is_new = origin != root && !is_seeded(Fault::OnlyMutated);
-                is_input && (is_stale || is_new)
-            });
-            if let Some((root, _)) = culprit {
+            let of_inputs = |(root, _): &(ValueId, ValueId)| *self.problem.def(*root) == Def::Placeholder;
+            let origins: Vec<_> = self.view.origins(value).into_iter().filter(of_inputs).collect();
+            let is_stale = |root: ValueId| is_mutated[root.index()] && !is_seeded(Fault::OnlyNew);
+            // What only a new copy resolves comes first, since that resolves the rest.
+            let bare = origins.iter().find(|&&(root, origin)| origin == root && is_stale(root));
+            let new = |&&(root, origin): &&_| is_stale(root) || (origin != root && !is_seeded(Fault::OnlyMutated));
+            if let Some(&(root, _)) = bare.or_else(|| origins.iter().find(new)) {
                 self.conflict(i, code, root);
             }
         }
@@ -354,8 +370,11 @@ impl Round<'_> {
             match step {
                 Step::Write(m) => order.push(outputs[m]),
                 Step::Save(m) => {
-                    // Something that is read: its own target is rule 4.4's, and was dealt with.
-                    let blame = moves[m].reads.first().copied();
+                    // Something that is read, best what no copy stands before. Its own target is rule 4.4's, and was
+                    // dealt with.
+                    let value = output_value(self.problem, outputs[m]);
+                    let bare = |r: &&ValueId| value.is_some_and(|v| self.view.shares_past_copies(v, **r));
+                    let blame = moves[m].reads.iter().find(bare).or(moves[m].reads.first()).copied();
                     let reason = KeepReason { code: Code::Snapshot, blame, fact: String::new() };
                     snapshots.push((Slot::Output(outputs[m]), reason));
                 }

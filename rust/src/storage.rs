@@ -90,6 +90,12 @@ impl<'p> View<'p> {
         found
     }
 
+    /// Whether no collapsed copy need stand between `value` and the storage of `root`.
+    #[must_use]
+    pub fn shares_past_copies(&self, value: ValueId, root: ValueId) -> bool {
+        self.origins(value).binary_search(&(root, root)).is_ok()
+    }
+
     /// The outermost collapsed copies on the alias paths of `value`: itself, if it is one.
     #[must_use]
     pub fn frontier(&self, value: ValueId) -> Vec<ValueId> {

@@ -40,7 +40,8 @@ impl Sample {
 fn fixtures() -> Vec<Sample> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rust/filetests");
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
-    files.retain(|p| p.extension().is_some_and(|e| e == "mut"));
+    // The fixtures of in-place planning are in a language of their own.
+    files.retain(|p| p.extension().is_some_and(|e| e == "mut") && !p.to_str().unwrap().contains("/inplace-"));
     files.sort();
     let sample = |p: &std::path::PathBuf| {
         let source = fs::read_to_string(p).unwrap();
