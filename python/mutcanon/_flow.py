@@ -46,6 +46,9 @@ _LAYOUT_ONLY = frozenset(
 )
 
 
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A node that could write in place.
@@ -165,7 +168,7 @@ class _Builder:
     def add(self, node: Node) -> None:
         """Writes the codes of a node (see `_core.pyi`)."""
         numbers = self.numbers
-        reads = [numbers[n] for n in node.all_input_nodes]
+        reads = [] if _reads_sizes(node) else [numbers[n] for n in node.all_input_nodes]
         written: list[int] = []
         if node.op == "placeholder":
             self.codes.append(0)
@@ -185,10 +188,17 @@ class _Builder:
         return [number[c.node], number[c.result], number[c.over], len(operands), *operands]
 
 
+def _reads_sizes(node: Node) -> bool:
+    """Whether the node looks at no element, only at sizes or strides."""
+    return aten_op(node.target) in (aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default)
+
+
 def _aliased(node: Node) -> list[Node] | None:
-    """What the result may share storage with; None for new storage."""
+    """What the result may share storage with; None for new storage, or none at all."""
     if node.op != "call_function":
         return []  # a constant or a body: known to nobody, so never written
+    if isinstance(node.meta.get("val"), _NUMBERS):
+        return None
     target = node.target
     if target is operator.getitem:
         # Every part of a fresh result has storage of its own.

@@ -215,20 +215,21 @@ impl Judge<'_> {
         }
     }
 
-    /// The values by their meaning, before anything is written.
+    /// The values by their meaning, before anything is written. A new copy may give a mutation's value the type of the
+    /// input, which it takes anyway; other than that the value stays what it was.
     fn values(&mut self, arena: &Arena, due: &Outcome, now: &Outcome) {
         let case = self.case;
-        let by_place = |g: &Graph, o: &Outcome| -> HashMap<Place, Term> {
-            let users = o.returned.iter().map(|r| (place(g, r.output), r.term));
-            users.chain(o.values.iter().map(|&(output, term)| (place(g, output), term))).collect()
+        let by_place = |g: &Graph, o: &Outcome| -> HashMap<Place, (Term, Term)> {
+            let users = o.returned.iter().map(|r| (place(g, r.output), (r.term, r.term)));
+            users.chain(o.values.iter().map(|&(output, is, held)| (place(g, output), (is, held)))).collect()
         };
         let was = by_place(&case.before, due);
-        let all = now.returned.iter().map(|r| (r.output, r.term)).chain(now.values.iter().copied());
-        for (output, term) in all {
+        let users = now.returned.iter().map(|r| (r.output, r.term, r.term));
+        for (output, is, held) in users.chain(now.values.iter().copied()) {
             match was.get(&place(&case.after, output)) {
-                Some(&a) if a == term => {}
-                Some(&a) => {
-                    let message = format!("{}: {}", self.output(output), arena.difference(&case.texts, a, term));
+                Some(&(a, a_held)) if a == is || (a_held == held && held == is) => {}
+                Some(&(a, _)) => {
+                    let message = format!("{}: {}", self.output(output), arena.difference(&case.texts, a, is));
                     self.object("value", message);
                 }
                 None => self.object("value", format!("{}: it was a constant", self.output(output))),
@@ -270,7 +271,7 @@ impl Judge<'_> {
             let pairs = was.returned.iter().zip(&found.returned);
             let slots: Vec<Slot> =
                 pairs.map(|(b, a)| Slot { label: a.output, before: b.storage, after: a.storage }).collect();
-            newly_shared(before.heap.storages(), after.heap.storages(), &slots)
+            newly_shared(before.heap.storages(), after.heap.storages(), &slots, true)
         });
         let names = inputs(&self.case.after);
         let given = given_to(&self.case.before);
@@ -290,25 +291,20 @@ impl Judge<'_> {
         let earlier = by_term(before.bodies.iter().map(|b| b.term));
         for (term, k, body) in numbered(after.bodies.iter().map(|b| (b.term, b))) {
             let Some(old) = earlier.get(&term).map(|at| &before.bodies[at[k.min(at.len() - 1)]]) else { continue };
-            self.disjoint("a body's output", &old.heap, &body.heap, &old.outputs, &body.outputs);
+            self.disjoint(false, &old.heap, &body.heap, &old.outputs, &body.outputs);
         }
         let earlier = by_term(before.operands.iter().map(|o| o.call));
         for (term, k, call) in numbered(after.operands.iter().map(|o| (o.call, o))) {
             let Some(old) = earlier.get(&term).map(|at| &before.operands[at[k.min(at.len() - 1)]]) else { continue };
-            self.disjoint(
-                "an operand",
-                heap_of(before, old.heap),
-                heap_of(after, call.heap),
-                &old.storages,
-                &call.storages,
-            );
+            self.disjoint(true, heap_of(before, old.heap), heap_of(after, call.heap), &old.storages, &call.storages);
         }
     }
 
-    fn disjoint(&mut self, what: &str, before: &Heap, after: &Heap, was: &[usize], now: &[usize]) {
+    fn disjoint(&mut self, is_operand: bool, before: &Heap, after: &Heap, was: &[usize], now: &[usize]) {
+        let what = if is_operand { "an operand" } else { "a body's output" };
         let pairs = was.iter().zip(now).enumerate();
         let slots: Vec<Slot> = pairs.map(|(label, (&before, &after))| Slot { label, before, after }).collect();
-        for (label, with) in newly_shared(before.storages(), after.storages(), &slots) {
+        for (label, with) in newly_shared(before.storages(), after.storages(), &slots, !is_operand) {
             let with = match with {
                 Sharer::Input(i) => format!("input {i}"),
                 Sharer::Slot(other) => format!("number {other}"),

@@ -53,8 +53,8 @@ pub struct Late {
 pub struct Outcome {
     /// The user outputs, and whatever else is no mutation.
     pub returned: Vec<Returned>,
-    /// By meaning only: the value of each mutation output.
-    pub values: Vec<(usize, Term)>,
+    /// By meaning only: the value of each mutation output, as it is and as the input holds it.
+    pub values: Vec<(usize, Term, Term)>,
     /// What each input holds.
     pub contents: Vec<Term>,
     /// What went wrong on the way: an output, and what it is.
@@ -97,8 +97,9 @@ pub fn in_parallel(world: &mut World<'_>, run: &mut Run, graph: &Graph) -> Outco
     outcome.contents = run.inputs.iter().map(|&input| run.heap.read(&mut world.arena, input)).collect();
     for m in &mutations {
         let value = run.of_node[m.node];
-        outcome.values.push((m.output, run.heap.read(&mut world.arena, value)));
-        outcome.contents[m.input] = convert(world, &mut run.heap, run.inputs[m.input], value);
+        let held = convert(world, &mut run.heap, run.inputs[m.input], value);
+        outcome.values.push((m.output, run.heap.read(&mut world.arena, value), held));
+        outcome.contents[m.input] = held;
     }
     outcome
 }

@@ -165,49 +165,66 @@ impl Heap {
 
     /// Writes `term` into the value, and so into whatever it shows or is.
     pub fn write(&mut self, arena: &mut Arena, value: ValueId, term: Term) {
-        let mut pending = vec![(value, New::Certain(term))];
-        let mut undecided = Vec::new();
-        while let Some((value, new)) = pending.pop() {
-            let term = match new {
-                New::Certain(term) => term,
-                New::Possible { call, which, term } => {
-                    // Read now: an earlier one of the parents may have been the same cell.
+        let mut tasks = vec![Task::Write(value, term)];
+        while let Some(task) = tasks.pop() {
+            let (value, term) = match task {
+                Task::Write(value, term) => (value, term),
+                Task::WriteIf { call, which, value, term } => {
+                    // Read now: another argument of the call may have been the same cell.
                     let old = Token::Term(self.read(arena, value));
                     let put = [Token::Word("put_if"), Token::Term(call), number(which), old, Token::Term(term)];
-                    arena.make(&put)
+                    (value, arena.make(&put))
+                }
+                Task::Settle(value) => {
+                    self.settle(arena, value);
+                    continue;
                 }
             };
             match self.values[value].place.clone() {
                 Place::Cell | Place::Tuple(_) => self.values[value].term = term,
-                Place::Same(parent) => pending.push((parent, New::Certain(term))),
+                Place::Same(parent) => tasks.push(Task::Write(parent, term)),
                 Place::View { parent, call, hole, item } => {
                     let old = self.read(arena, parent);
                     let through = shape(arena, call, hole, item);
                     let put = [Token::Word("put"), Token::Term(through), Token::Term(old), Token::Term(term)];
-                    pending.push((parent, New::Certain(arena.make(&put))));
+                    tasks.push(Task::Write(parent, arena.make(&put)));
                 }
                 Place::May { parents, call, .. } => {
+                    if let Place::May { own, .. } = &mut self.values[value].place {
+                        *own = term;
+                    }
+                    // Taken up when the parents are written.
+                    tasks.push(Task::Settle(value));
                     let parents = parents.into_iter().enumerate();
-                    pending.extend(parents.map(|(which, p)| (p, New::Possible { call, which, term })));
-                    undecided.push((value, term));
+                    tasks.extend(parents.map(|(which, value)| Task::WriteIf { call, which, value, term }));
                 }
             }
             self.writes += 1;
         }
-        for (value, term) in undecided {
-            let parents = self.parents(value).to_vec();
-            let now: Vec<Term> = parents.into_iter().map(|p| self.read(arena, p)).collect();
-            if let Place::May { own, seen, .. } = &mut self.values[value].place {
-                (*own, *seen) = (term, now);
-            }
+    }
+
+    /// From here on the value is what its own cell holds, until a parent changes.
+    fn settle(&mut self, arena: &mut Arena, value: ValueId) {
+        let parents = self.parents(value).to_vec();
+        let now: Vec<Term> = parents.into_iter().map(|p| self.read(arena, p)).collect();
+        if let Place::May { seen, .. } = &mut self.values[value].place {
+            *seen = now;
         }
+        self.writes += 1;
     }
 }
 
-/// What is about to be written: a term, or a term if a call turns out to have shown this one of its arguments.
-enum New {
-    Certain(Term),
-    Possible { call: Term, which: usize, term: Term },
+/// What is left to do of a write.
+enum Task {
+    Write(ValueId, Term),
+    /// If the call turns out to have shown this one of its arguments.
+    WriteIf {
+        call: Term,
+        which: usize,
+        value: ValueId,
+        term: Term,
+    },
+    Settle(ValueId),
 }
 
 /// What a view shows of an argument that is `parent`. What was put in through the same view comes out.

@@ -4,7 +4,7 @@
 //! itself exactly when the types are equal. What an operator writes in place changes the heap. A body of control flow
 //! is run on operands of its own and is part of the term of the call.
 
-use crate::check::heap::{Heap, Place, ValueId, number, result};
+use crate::check::heap::{Heap, Place, Value, ValueId, number, result};
 use crate::check::program::{Arg, Case, Graph, Node, Op, Results, Share, Type};
 use crate::check::storage::{Storage, StorageId};
 use crate::check::terms::{Arena, Term, Token};
@@ -67,20 +67,24 @@ pub fn run(world: &mut World<'_>, graph: &Graph) -> Run {
     Machine::run(world, graph, false)
 }
 
-/// `s` as a value of the type of `d`: `s` itself exactly when the types are equal.
+/// What the value is now, as a value of the type of `d`: itself exactly when the types are equal.
 pub fn convert(world: &mut World<'_>, heap: &mut Heap, d: ValueId, s: ValueId) -> Term {
     let term = heap.read(&mut world.arena, s);
     convert_term(world, heap, d, s, term)
 }
 
-/// The same for a value that is `term` by now.
+/// The same for a value that is `term`.
 pub fn convert_term(world: &mut World<'_>, heap: &Heap, d: ValueId, s: ValueId, term: Term) -> Term {
-    let (to, from) = (heap.get(d), heap.get(s));
-    if to.class == from.class && to.quantizer == from.quantizer && world.classes.is_tensor(to.class) {
+    let to = heap.get(d);
+    convert_to(world, (to.class, to.quantizer), heap.get(s), term)
+}
+
+fn convert_to(world: &mut World<'_>, to: (Class, Option<Token>), from: &Value, term: Term) -> Term {
+    if to == (from.class, from.quantizer) && world.classes.is_tensor(from.class) {
         return term;
     }
-    let mut tokens = vec![Token::Word("convert"), Token::Term(term), Token::Type(to.class)];
-    tokens.extend(to.quantizer);
+    let mut tokens = vec![Token::Word("convert"), Token::Term(term), Token::Type(to.0)];
+    tokens.extend(to.1);
     world.arena.make(&tokens)
 }
 
@@ -134,14 +138,14 @@ impl<'w, 'c> Machine<'w, 'c> {
         value
     }
 
+    /// The type of the result is taken as it is stated, since not every layout can be preserved; the quantizer is the
+    /// destination's.
     fn copy(&mut self, node: &Node, d: usize, s: usize) -> ValueId {
         let (d, s) = (self.run.of_node[d], self.run.of_node[s]);
-        let class = self.class(node, 0);
-        if class != self.run.heap.get(d).class || !self.world.classes.is_tensor(class) {
-            // The result is not what a copy gives, so this is no copy that we know.
-            return self.call(node, &[Token::Word("copy"), Token::Type(class)]);
-        }
-        let term = convert(self.world, &mut self.run.heap, d, s);
+        let destination = self.run.heap.read(&mut self.world.arena, d);
+        let to = (self.class(node, 0), self.quantizer(node, 0, &Place::Cell, destination));
+        let source = self.run.heap.read(&mut self.world.arena, s);
+        let term = convert_to(self.world, to, self.run.heap.get(s), source);
         let value = self.result(node, 0, term, None, None);
         self.write_all(node, term);
         value

@@ -93,7 +93,7 @@ pub enum Arg {
 pub enum Op {
     /// An input of the graph: its kind (`buffer`, `user_input`, ...) and target.
     Input(Text, Text),
-    /// `copy(d, s)`: new storage with the type of `d` and the values of `s`. The only operator with a meaning.
+    /// `copy(d, s)`: new storage that looks like `d` and has the values of `s`. The only operator with a meaning.
     Copy,
     /// One result of a call that has several.
     Item(u32),

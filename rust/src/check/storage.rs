@@ -71,25 +71,24 @@ pub enum Sharer {
 /// The pairs of slots, or of a slot and an input, that may share storage now and did not before.
 ///
 /// Whatever shares a storage afterwards must have shared one before, so each storage stands for one earlier storage;
-/// a second one is a sharing that is new, unless the same slot brings both.
+/// a second one is a sharing that is new, unless the same slot brings both. Inputs matter unless the slots are operands,
+/// which are often inputs themselves.
 #[must_use]
-pub fn newly_shared(before: &Storages, after: &Storages, slots: &[Slot]) -> Vec<(usize, Sharer)> {
+pub fn newly_shared(before: &Storages, after: &Storages, slots: &[Slot], inputs_matter: bool) -> Vec<(usize, Sharer)> {
     let mut claims: HashMap<Leaf, Vec<(Leaf, Sharer)>> = HashMap::new();
     let mut found = Vec::new();
     for slot in slots {
+        let me = Sharer::Slot(slot.label);
         for (old, new) in paths(before, after, slot.before, slot.after) {
-            let mut add = |old: Leaf, me: Sharer| {
-                let known = claims.entry(new).or_insert_with(|| match new {
-                    Leaf::Input(i) => vec![(Leaf::Input(i), Sharer::Input(i))],
-                    Leaf::New(_) => Vec::new(),
-                });
-                if let Some(&(_, other)) = known.iter().find(|&&(o, s)| o != old && s != me) {
-                    found.push((slot.label, other));
-                } else if !known.contains(&(old, me)) {
-                    known.push((old, me));
-                }
-            };
-            add(old, Sharer::Slot(slot.label));
+            let known = claims.entry(new).or_insert_with(|| match new {
+                Leaf::Input(i) if inputs_matter => vec![(Leaf::Input(i), Sharer::Input(i))],
+                _ => Vec::new(),
+            });
+            let other = known.iter().find(|&&(o, s)| o != old && s != me);
+            found.extend(other.map(|&(_, other)| (slot.label, other)));
+            if !known.iter().any(|&(o, _)| o == old) {
+                known.push((old, me));
+            }
         }
     }
     found.dedup();

@@ -3,4 +3,5 @@
 #![allow(missing_docs, dead_code, clippy::unwrap_used)]
 
 pub mod programs;
+pub mod random;
 pub mod small;

@@ -82,11 +82,10 @@ impl Maker<'_> {
     fn input_kind(&self, value: ValueId) -> &'static str {
         let is_pinned = |o: &problem::Output| matches!(o, problem::Output::Mutation { target, pinned: true, .. } if *target == value);
         match self.problem.kinds.get(&value) {
-            Some(InputKind::Buffer) => "buffer",
             Some(InputKind::Other) => "parameter",
             Some(InputKind::UserInput) => "user_input",
             None if self.problem.outputs.iter().any(is_pinned) => "user_input",
-            None => "buffer",
+            Some(InputKind::Buffer) | None => "buffer",
         }
     }
 
