@@ -37,11 +37,13 @@ pub struct Settlement {
 #[must_use]
 pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement {
     let mut settlement = Settlement { collapsed: redundant, ..Settlement::default() };
+    let none = vec![false; problem.values.len()];
+    let before = View::new(problem, &none);
     keep_written(problem, &mut settlement);
     let mut order = Vec::new();
     loop {
         let view = View::new(problem, &settlement.collapsed);
-        let mut round = Round { problem, form, view: &view, settled: &settlement, found: Vec::new() };
+        let mut round = Round { problem, form, before: &before, view: &view, settled: &settlement, found: Vec::new() };
         // A copy that one conflict keeps may settle others above it. So operands come first, which lie deepest, then
         // what an output needs by itself, then outputs against one another; and every copy removes a wait, so the
         // order of the writes comes last.
@@ -85,12 +87,18 @@ fn remedy(problem: &Problem, before: &View<'_>, view: &View<'_>, slot: Slot, rea
         // No copy below a node makes it another node.
         Code::SharedValue | Code::ValueAndOutput => view.base(value) == value,
         // What is shared past all copies stays shared.
-        Code::Overlap | Code::Snapshot | Code::UserOutput => {
-            reason.blame.is_some_and(|root| before.storage(value).contains(&root))
+        Code::Overlap | Code::Snapshot => reason.blame.is_some_and(|root| before.storage(value).contains(&root)),
+        // An output may share storage with an input of old; only that the input is mutated calls for more.
+        Code::UserOutput => {
+            reason.blame.is_some_and(|root| is_target(problem, root) && before.storage(value).contains(&root))
         }
         _ => false,
     };
     if cannot_help { Vec::new() } else { view.frontier(value) }
+}
+
+fn is_target(problem: &Problem, value: ValueId) -> bool {
+    problem.outputs.iter().any(|o| matches!(o, Output::Mutation { target, .. } if *target == value))
 }
 
 impl Settlement {
@@ -145,6 +153,7 @@ fn keep_written(problem: &Problem, settlement: &mut Settlement) {
 struct Round<'a> {
     problem: &'a Problem,
     form: Form,
+    before: &'a View<'a>,
     view: &'a View<'a>,
     settled: &'a Settlement,
     found: Vec<(Slot, KeepReason)>,
