@@ -74,6 +74,15 @@ def becomes_view(target: Any) -> bool:
     return aten_op(target) is torch.ops.aten.view_copy.default
 
 
+def is_clone(op: Any) -> bool:
+    """Whether the operator clones, in torch's way or in that of the edge dialect."""
+    _module("executorch.exir.passes.dim_order_ops_registry")  # which defines the latter
+    return op in (
+        torch.ops.aten.clone.default,
+        torch.ops.dim_order_ops._clone_dim_order.default,
+    )
+
+
 def is_delegate_call(node: Any) -> bool:
     """Whether the node calls a backend."""
     return node.target is _module("executorch.exir.delegate").executorch_call_delegate
