@@ -112,14 +112,14 @@ def two(shape=(3,)):
 
 # program, its inputs, copies in each decomposed program, whole copies that its module makes
 PROGRAMS = {
-    "delay_line": (lambda: DelayLine(**two()), (rand(3),), 2, 2),
+    "delay_line": (lambda: DelayLine(**two()), (rand(3),), 1, 2),
     "delay_line_registered_last_first": (
         lambda: DelayLine(b=rand(3), a=rand(3, seed=1)),
         (rand(3),),
-        2,
+        1,
         2,
     ),
-    "shift_register": (ShiftRegister, (rand(3),), 8, 8),
+    "shift_register": (ShiftRegister, (rand(3),), 7, 8),
     "swap": (lambda: Swap(**two()), (rand(3),), 1, 3),
     "shared_value": (lambda: SharedValue(**two()), (rand(3),), 1, 3),
     "transposed": (lambda: Transposed(a=rand(3, 4)), (rand(4, 3),), 1, 2),

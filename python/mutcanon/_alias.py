@@ -86,7 +86,7 @@ REPRESENTATION_KEEPERS = frozenset(
 )
 
 #: Higher-order operators whose results never share storage with their operands.
-_FRESH_HIGHER_ORDER = (
+FRESH_HIGHER_ORDER = (
     "associative_scan",
     "auto_functionalized",
     "auto_functionalized_v2",
@@ -157,7 +157,7 @@ def is_copy(target: Any) -> bool:
 def _read(target: Any) -> OpFacts:
     op = aten_op(target)
     if isinstance(op, HigherOrderOperator):
-        return _FRESH if op.__name__ in _FRESH_HIGHER_ORDER else _UNKNOWN
+        return _FRESH if op.__name__ in FRESH_HIGHER_ORDER else _UNKNOWN
     schema = getattr(op, "_schema", None)
     if schema is None:
         return _UNKNOWN

@@ -1,5 +1,6 @@
 """The compiled core. Private: import from `mutcanon`."""
 
+from os import PathLike
 from typing import final
 
 __version__: str
@@ -18,7 +19,8 @@ class Problem:
 
     `values` holds for each value, operands first: its kind, its layout, the value whose
     representation it keeps plus one (or 0), then the operands. Kinds: 0 placeholder; 1 fresh;
-    2 alias (count, values); 3 copy (destination, source); 4 the same with non_blocking.
+    2 alias (count, values); 3 copy (destination, source); 4 the same with non_blocking; 5, 6, 7
+    placeholder of a buffer, a user input, anything else.
 
     `outputs` holds for each output its kind and values. Kinds: 0 no tensor; 1 user output (value);
     2 mutation (target, value); 3 mutation whose position is observable (target, value).
@@ -65,3 +67,11 @@ class Plan:
 
 def reasons() -> list[tuple[str, str, str]]: ...
 def plan_text(problem: str, form: str) -> str: ...
+def analyze_archive(path: str | PathLike[str], form: str, *, verify: bool = False) -> str: ...
+def rewrite_archive(
+    source: str | PathLike[str],
+    destination: str | PathLike[str],
+    form: str,
+    *,
+    verify: bool = False,
+) -> str: ...

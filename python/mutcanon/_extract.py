@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.export.graph_signature import OutputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 
 from mutcanon._alias import REPRESENTATION_KEEPERS, aten_op, is_copy, op_facts
@@ -148,6 +148,7 @@ def extract_program(
         InvalidProgramError: When a mutation's target is no placeholder, or the like.
     """
     builder = _Builder(layouts)
+    builder.input_kinds = _input_kinds(ep.graph_signature)
     builder.add_copies(facts.copies)
     codes: list[int] = []
     find = _Targets(ep)
@@ -245,12 +246,23 @@ def _placeholder_names(signature: ExportGraphSignature) -> dict[str, str]:
     }
 
 
+def _input_kinds(signature: ExportGraphSignature) -> dict[str, int]:
+    """The core's code for the placeholder of each input."""
+    codes = {InputKind.BUFFER: 5, InputKind.USER_INPUT: 6}
+    return {
+        spec.arg.name: codes.get(spec.kind, 7)
+        for spec in signature.input_specs
+        if hasattr(spec.arg, "name")
+    }
+
+
 class _Builder:
     """Numbers values, operands first, and writes their codes (see `_core.pyi`)."""
 
     def __init__(self, layouts: Layouts, *, copies_stay: bool = False) -> None:
         self.layouts = layouts
         self.copies_stay = copies_stay
+        self.input_kinds: dict[str, int] = {}
         self.codes: list[int] = []
         self.nodes: list[Node | None] = []
         self.numbers: dict[Any, int] = {}
@@ -298,7 +310,7 @@ class _Builder:
         layout = self.layouts.number(node.meta.get("val"))
         numbers = self.numbers
         if node.op in ("placeholder", "get_attr"):
-            codes = [0, layout, 0]
+            codes = [self.input_kinds.get(node.name, 0), layout, 0]
         elif node.op != "call_function":
             raise InvalidProgramError(
                 f"{node.name}: a {node.op} node; export the program again", code="malformed_node"

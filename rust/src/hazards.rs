@@ -197,7 +197,7 @@ impl Round<'_> {
     fn portable_need(&self, target: ValueId, base: ValueId) -> Option<(Code, ValueId)> {
         if self.form == Form::Minimal || base == target {
             None
-        } else if *self.problem.def(base) == Def::Placeholder {
+        } else if *self.problem.def(base) == Def::Placeholder && self.problem.may_be_of_one_kind(base, target) {
             Some((Code::PlaceholderValue, base))
         } else if self.view.storage(base).contains(&target) {
             Some((Code::Overlap, target))

@@ -9,6 +9,7 @@
 //! - [`problem`]: what a front end says about a program; [`layout`]: what tensors look like.
 //! - [`redundancy`]: copies that are redundant by type. [`storage`], [`hazards`]: those that are needed all the same.
 //! - [`parallel_copy`]: the order of the write-backs. [`plan`]: all of it together.
+//! - [`pt2`]: programs in `.pt2` archives, without torch.
 //! - [`text`]: problems and plans as text, for tests and bug reports.
 
 pub mod error;
@@ -18,6 +19,7 @@ pub mod layout;
 pub mod parallel_copy;
 pub mod plan;
 pub mod problem;
+pub mod pt2;
 pub mod reasons;
 pub mod redundancy;
 pub mod storage;

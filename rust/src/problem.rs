@@ -8,9 +8,37 @@
 //! and a front end that does not know an operator names all of its tensor arguments. Distinct placeholders do not
 //! share storage (semantics 4.9).
 
+use std::collections::HashMap;
+
 use crate::error::Error;
 use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Equalities, Format, Layout};
+
+/// What a placeholder is an input for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputKind {
+    /// A registered buffer.
+    Buffer,
+    /// An argument of the caller's.
+    UserInput,
+    /// A parameter, a constant or anything else.
+    Other,
+}
+
+impl InputKind {
+    /// Every kind.
+    pub const ALL: [InputKind; 3] = [InputKind::Buffer, InputKind::UserInput, InputKind::Other];
+
+    /// The kind as the textual form spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            InputKind::Buffer => "buffer",
+            InputKind::UserInput => "user_input",
+            InputKind::Other => "other",
+        }
+    }
+}
 
 /// How a value comes into being.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +104,8 @@ pub struct Problem {
     pub layouts: Vec<Layout>,
     /// Values; operands before the values that use them.
     pub values: Vec<Value>,
+    /// What the placeholders are inputs for; one without an entry may be anything. For look-up only.
+    pub kinds: HashMap<ValueId, InputKind>,
     /// Outputs of the graph in order.
     pub outputs: Vec<Output>,
     /// Groups of values that one operator demands to be free of shared storage: operands of a control-flow operator.
@@ -99,6 +129,15 @@ impl Problem {
     #[must_use]
     pub fn def(&self, value: ValueId) -> &Def {
         &self.values[value.index()].def
+    }
+
+    /// Whether two placeholders may be of one kind, so that a consumer may take one for the other.
+    #[must_use]
+    pub fn may_be_of_one_kind(&self, a: ValueId, b: ValueId) -> bool {
+        match (self.kinds.get(&a), self.kinds.get(&b)) {
+            (Some(a), Some(b)) => a == b,
+            _ => true,
+        }
     }
 
     /// The copies, in the order of the values.
@@ -178,8 +217,9 @@ impl Problem {
                 Output::Other => {}
             }
         }
-        if !self.operand_groups.iter().flatten().chain(&self.written).all(known) {
-            return refuse("an unknown value in an operand group or a write".into());
+        let mentioned = self.operand_groups.iter().flatten().chain(&self.written);
+        if !mentioned.chain(self.kinds.keys()).all(known) {
+            return refuse("an unknown value in an operand group, a write or a kind".into());
         }
         Ok(())
     }

@@ -5,6 +5,11 @@
 
 #![allow(missing_docs, clippy::needless_pass_by_value)]
 
+mod archive;
+
+use std::collections::HashMap;
+use std::io;
+
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,7 +19,7 @@ use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Format, Layout};
 use crate::parallel_copy::Step;
 use crate::plan::{Decision, Form};
-use crate::problem::{Def, Output, Value};
+use crate::problem::{Def, InputKind, Output, Value};
 use crate::reasons::{Code, KeepReason};
 use crate::text;
 
@@ -22,7 +27,11 @@ create_exception!(_core, CoreError, PyValueError, "An input that the core refuse
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        CoreError::new_err((error.to_string(), error.code()))
+        match error {
+            // Python has exceptions of its own for what the system says.
+            Error::Io { kind, message } => io::Error::new(kind, message).into(),
+            other => CoreError::new_err((other.to_string(), other.code())),
+        }
     }
 }
 
@@ -56,10 +65,12 @@ impl Problem {
         is_body: bool,
         names: Vec<String>,
     ) -> PyResult<Self> {
+        let (values, kinds) = read_values(&values)?;
         let mut inner = crate::Problem {
             symbols,
             layouts: layouts.into_iter().map(layout).collect(),
-            values: read_values(&values)?,
+            values,
+            kinds,
             outputs: read_outputs(&outputs)?,
             operand_groups: operand_groups.into_iter().map(|g| g.into_iter().map(ValueId).collect()).collect(),
             written: written.into_iter().map(ValueId).collect(),
@@ -225,7 +236,8 @@ impl Reader<'_> {
 }
 
 /// Each value is its kind, its layout, what it keeps the representation of (plus one, or 0), and its operands.
-fn read_values(codes: &[i64]) -> Result<Vec<Value>, Error> {
+fn read_values(codes: &[i64]) -> Result<(Vec<Value>, HashMap<ValueId, InputKind>), Error> {
+    let mut kinds = HashMap::new();
     let mut reader = Reader { rest: codes.iter() };
     let mut values = Vec::new();
     while !reader.is_done() {
@@ -233,7 +245,7 @@ fn read_values(codes: &[i64]) -> Result<Vec<Value>, Error> {
         let layout = LayoutId(reader.id()?);
         let keeps_representation_of = reader.id()?.checked_sub(1).map(ValueId);
         let def = match kind {
-            0 => Def::Placeholder,
+            0 | 5..=7 => Def::Placeholder,
             1 => Def::Fresh,
             2 => {
                 let count = reader.id()?;
@@ -242,9 +254,12 @@ fn read_values(codes: &[i64]) -> Result<Vec<Value>, Error> {
             3 | 4 => Def::Copy { destination: reader.value()?, source: reader.value()?, non_blocking: kind == 4 },
             _ => return Err(invalid("an unknown kind of value")),
         };
+        if let 5..=7 = kind {
+            kinds.insert(ValueId::new(values.len()), InputKind::ALL[kind as usize - 5]);
+        }
         values.push(Value { name: String::new(), layout, def, keeps_representation_of });
     }
-    Ok(values)
+    Ok((values, kinds))
 }
 
 /// Each output is its kind and its values: 0, nothing; 1, user output; 2 and 3, target and value, the latter pinned.
@@ -282,5 +297,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Problem>()?;
     module.add_class::<Plan>()?;
     module.add_function(wrap_pyfunction!(reasons, module)?)?;
-    module.add_function(wrap_pyfunction!(plan_text, module)?)
+    module.add_function(wrap_pyfunction!(plan_text, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::analyze_archive, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::rewrite_archive, module)?)
 }

@@ -52,7 +52,7 @@ codes! {
     WrittenInPlace "written_in_place" "4.7" "the graph writes the storage in place, so the copy may hold an older value"
     SharedValue "shared_value" "4.1" "the value already belongs to another mutation"
     Snapshot "snapshot" "4.2" "the value shares storage with a target that may be overwritten first"
-    PlaceholderValue "placeholder_value" "4.3" "the value would be another placeholder, whose write-back some consumers drop"
+    PlaceholderValue "placeholder_value" "4.3" "the value would be another placeholder of the target's kind, and some consumers drop that write-back"
     Overlap "overlap" "4.4" "the value is another view of the target itself"
     UserOutput "user_output" "4.5" "a user output would share storage with an input"
     OutputAlias "output_alias" "4.5" "two user outputs would share storage"

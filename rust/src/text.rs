@@ -6,7 +6,7 @@
 //! layout L = float32 cpu [2,s0] [s0,1]      # type, device, sizes, strides; then conj, neg,
 //!                                           # quantizer=NAME or format=NAME
 //! layout U = unknown
-//! %p = placeholder L
+//! %p = placeholder L buffer                 # or user_input, other, or nothing where it is not known
 //! %v = fresh L keeps %p                     # an operator that keeps its argument's representation
 //! %w = alias L %p %v
 //! %c = copy L %p %v                         # destination, source; then non_blocking
@@ -28,7 +28,7 @@ use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Format, Layout};
 use crate::parallel_copy::Step;
 use crate::plan::{Decision, Plan};
-use crate::problem::{Def, Output, Problem, Value};
+use crate::problem::{Def, InputKind, Output, Problem, Value};
 use crate::reasons::KeepReason;
 use crate::redundancy::show;
 
@@ -153,15 +153,20 @@ impl Parser {
             keeps_representation_of = Some(self.find(kept)?);
             operands = before;
         }
+        let id = ValueId::new(self.problem.values.len());
         let def = match (op, operands) {
             ("placeholder", []) => Def::Placeholder,
+            ("placeholder", [kind]) => {
+                let known = InputKind::ALL.into_iter().find(|k| k.as_str() == *kind);
+                self.problem.kinds.insert(id, known.ok_or_else(|| format!("unknown kind `{kind}`"))?);
+                Def::Placeholder
+            }
             ("fresh", []) => Def::Fresh,
             ("alias", of) => Def::Alias(self.find_all(of)?),
             ("copy", [d, s]) => self.copy(d, s, false)?,
             ("copy", [d, s, "non_blocking"]) => self.copy(d, s, true)?,
             _ => return Err(format!("`{op}` does not take these operands")),
         };
-        let id = ValueId::new(self.problem.values.len());
         if self.values.insert(name.to_string(), id).is_some() {
             return Err(format!("`{name}` is defined twice"));
         }
@@ -199,7 +204,10 @@ pub fn print(problem: &Problem) -> String {
     for (i, value) in problem.values.iter().enumerate() {
         let me = name(problem, ValueId::new(i));
         let (op, operands) = match &value.def {
-            Def::Placeholder => ("placeholder", String::new()),
+            Def::Placeholder => {
+                let kind = problem.kinds.get(&ValueId::new(i));
+                ("placeholder", kind.map(|k| format!(" {}", k.as_str())).unwrap_or_default())
+            }
             Def::Fresh => ("fresh", String::new()),
             Def::Alias(of) => ("alias", names(problem, of)),
             Def::Copy { destination, source, non_blocking } => {
