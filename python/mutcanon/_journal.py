@@ -56,14 +56,18 @@ def fingerprint(path: str) -> str | None:
 class Journal:
     """The journals of a directory: all are read, one is written."""
 
-    def __init__(self, directory: str, name: str, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, directory: str, name: str, settings: dict[str, Any], *, read_only: bool = False
+    ) -> None:
         """Reads what there is.
 
         Args:
             directory: Where the journals are; a URL if results go to one.
             name: The one to be written. Shards that run at the same time have one each.
             settings: What else an outcome depends on; lines of other settings do not count.
+            read_only: Whether nothing is to be written after all.
         """
+        self._read_only = read_only
         self._own = _store.join(directory, f"{name}.jsonl")
         self._settings = json.dumps(settings, sort_keys=True)
         #: name -> what it held -> what the result held, and the outcome's place.
@@ -97,6 +101,8 @@ class Journal:
 
     def record(self, name: str, before: str, after: str | None, outcome: dict[str, Any]) -> None:
         """Adds a file that is done."""
+        if self._read_only:
+            return
         if self._writer is None:
             self._writer = _open(self._own)
         key = json.dumps([self._settings, name, before, after])

@@ -286,6 +286,13 @@ def make_parent(path: str) -> None:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
 
 
+def is_same(a: str, b: str) -> bool:
+    """Whether two paths lead to one file."""
+    if is_url(a) or is_url(b):
+        return a == b
+    return os.path.realpath(a) == os.path.realpath(b)
+
+
 def common_names(items: Sequence[Item]) -> list[tuple[Item, Item]]:
     """Pairs of files that would go to the same place below an output directory."""
     seen: dict[str, Item] = {}
