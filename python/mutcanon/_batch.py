@@ -298,6 +298,12 @@ def _judge(result: dict[str, Any], unit: Unit, settings: Settings) -> Outcome:
     return replace(outcome, status=status, models=models, target=target)
 
 
+def findings(model: dict[str, Any]) -> list[dict[str, Any]]:
+    """What stock consumers get wrong about a program."""
+    found: list[dict[str, Any]] = model.get("findings", [])
+    return found
+
+
 def describe(error: Exception) -> tuple[str, str]:
     """A stable code and a sentence for what went wrong with a file."""
     if isinstance(error, MutcanonError):

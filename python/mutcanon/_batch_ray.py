@@ -44,12 +44,12 @@ def run_on_ray(
             f"--address {address}: no Ray cluster there: {error}", code="no_cluster"
         ) from error
     try:
-        yield from _run(ray, [_absolute(unit) for unit in units], settings, stop)
+        yield from _run(ray, units, settings, stop)
     finally:
         ray.shutdown()
 
 
-def _run(ray: Any, units: list[Unit], settings: Settings, stop: Event) -> Iterator[Outcome]:
+def _run(ray: Any, units: Sequence[Unit], settings: Settings, stop: Event) -> Iterator[Outcome]:
     task = ray.remote(num_cpus=1, max_retries=_RETRIES)(run_unit)
     rest = iter(units)
     pending: dict[Any, Unit] = {}
@@ -57,7 +57,7 @@ def _run(ray: Any, units: list[Unit], settings: Settings, stop: Event) -> Iterat
         # As in threads: enough that no worker waits. The cluster may grow on the way.
         width = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
         for unit in islice(rest, 0 if stop.is_set() else max(0, width - len(pending))):
-            pending[task.remote(unit, settings)] = unit
+            pending[task.remote(_absolute(unit), settings)] = unit
         if not pending:
             return
         done, _ = ray.wait(list(pending), num_returns=1, timeout=_PATIENCE)
@@ -72,7 +72,9 @@ def _outcome(ray: Any, reference: Any, unit: Unit) -> Outcome:
         reason = str(error).strip().splitlines()[-1:]
         message = ": ".join([unit.source, "no worker could do it", type(error).__name__, *reason])
         return Outcome(unit.name, unit.source, None, "failed", code="worker_lost", message=message)
-    return outcome
+    # Under the names that it has here.
+    target = None if outcome.target is None else unit.target
+    return replace(outcome, source=unit.source, target=target)
 
 
 def _absolute(unit: Unit) -> Unit:

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from mutcanon import _apply
 from mutcanon._alias import is_copy, op_facts
+from mutcanon._core import finding_codes
 from mutcanon._extract import (
     MUTATIONS,
     bodies,
@@ -28,7 +29,7 @@ from mutcanon._extract import (
     output_args,
 )
 from mutcanon._layout import Layouts
-from mutcanon._report import CopyReport, MutationReport, Report
+from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
 from mutcanon._torch import replace_parts, with_parts
 from mutcanon.errors import UnsupportedError
 
@@ -266,9 +267,28 @@ def _report(ep: ExportedProgram, form: str, planned: list[Planned]) -> Report:
         mutations=tuple(_mutation_reports(ep, top)),
         write_backs=steps,
         hazards=hazards,
+        findings=_finding_reports(ep, top),
         reordered=top.plan.order is not None,
         bytes_saved=saved,
         formula=formula,
+    )
+
+
+def _finding_reports(ep: ExportedProgram, top: Planned) -> tuple[FindingReport, ...]:
+    words = {code: (sentence, advice) for code, sentence, advice in finding_codes()}
+
+    def name(output: int) -> str:
+        return ep.graph_signature.output_specs[output].target or f"output {output}"
+
+    return tuple(
+        FindingReport(
+            code,
+            name(output),
+            None if other is None else name(other),
+            tuple(consumers),
+            *words[code],
+        )
+        for code, output, other, consumers in top.extract.problem.findings()
     )
 
 

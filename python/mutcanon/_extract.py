@@ -370,6 +370,11 @@ class _Builder:
             if any(n.op == "call_function" and is_copy(n.target) for n in group)
         ]
         written = [self.visit(n) for node, known in facts.writers for n in _written(node, known)]
+        read = [
+            self.visit(value)
+            for value, target in zip(output_nodes, targets, strict=True)
+            if target is not None and any(u.op != "output" for u in value.users)
+        ]
         try:
             problem = Problem(
                 self.layouts.symbols,
@@ -378,6 +383,7 @@ class _Builder:
                 outputs,
                 operand_groups=operand_groups,
                 written=written,
+                read=read,
                 opaque_writes=opaque_writes,
                 is_body=is_body,
                 names=[],

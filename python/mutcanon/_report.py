@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["SCHEMA_VERSION", "CopyReport", "MutationReport", "Report"]
+__all__ = ["SCHEMA_VERSION", "CopyReport", "FindingReport", "MutationReport", "Report"]
 
 SCHEMA_VERSION = 1
 
@@ -69,6 +69,27 @@ class MutationReport:
 
 
 @dataclass(frozen=True)
+class FindingReport:
+    """Something that stock consumers get wrong in the program as it is.
+
+    Attributes:
+        code: The finding's stable code.
+        output: The output that comes out wrong: a mutation's target, or "output N".
+        other: The other output that has to do with it.
+        consumers: Who gets it wrong.
+        sentence: What happens.
+        advice: What to do.
+    """
+
+    code: str
+    output: str
+    other: str | None
+    consumers: tuple[str, ...]
+    sentence: str
+    advice: str
+
+
+@dataclass(frozen=True)
 class Report:
     """What canonicalization does to a program, and why it does no more.
 
@@ -79,6 +100,7 @@ class Report:
         write_backs: The order of the write-backs, as ("save" | "write", target).
         hazards: Pairs of targets (reader, writer): the first one's new value shares storage with
             the second.
+        findings: What stock consumers get wrong in the program as it was given.
         reordered: Whether mutation outputs change places.
         bytes_saved: Bytes that the collapsed copies write in each call; None where that depends on
             a symbol.
@@ -90,6 +112,7 @@ class Report:
     mutations: tuple[MutationReport, ...]
     write_backs: tuple[tuple[str, str], ...]
     hazards: tuple[tuple[str, str], ...]
+    findings: tuple[FindingReport, ...]
     reordered: bool
     bytes_saved: int | None
     formula: str
@@ -129,6 +152,9 @@ class Report:
         if self.hazards:
             order = ", ".join(f"{step} {target}" for step, target in self.write_backs)
             lines.append(f"  write-back order: {order}")
+        for f in self.findings:
+            because = f" because of {f.other}" if f.other else ""
+            lines.append(f"  {f.code} ({', '.join(f.consumers)}): {f.output}{because}")
         return "\n".join(lines)
 
     def _headline(self) -> str:

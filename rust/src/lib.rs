@@ -10,9 +10,11 @@
 //! - [`redundancy`]: copies that are redundant by type. [`storage`], [`hazards`]: those that are needed all the same.
 //! - [`parallel_copy`]: the order of the write-backs. [`plan`]: all of it together.
 //! - [`pt2`]: programs in `.pt2` archives, without torch.
+//! - [`findings`]: what stock consumers get wrong in a program as it is.
 //! - [`text`]: problems and plans as text, for tests and bug reports.
 
 pub mod error;
+pub mod findings;
 pub mod hazards;
 pub mod ids;
 pub mod layout;

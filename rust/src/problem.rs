@@ -106,6 +106,8 @@ pub struct Problem {
     pub values: Vec<Value>,
     /// What the placeholders are inputs for; one without an entry may be anything. For look-up only.
     pub kinds: HashMap<ValueId, InputKind>,
+    /// Mutation values that operators of the graph read as well.
+    pub read: Vec<ValueId>,
     /// Outputs of the graph in order.
     pub outputs: Vec<Output>,
     /// Groups of values that one operator demands to be free of shared storage: operands of a control-flow operator.
@@ -217,7 +219,7 @@ impl Problem {
                 Output::Other => {}
             }
         }
-        let mentioned = self.operand_groups.iter().flatten().chain(&self.written);
+        let mentioned = self.operand_groups.iter().flatten().chain(&self.written).chain(&self.read);
         if !mentioned.chain(self.kinds.keys()).all(known) {
             return refuse("an unknown value in an operand group, a write or a kind".into());
         }

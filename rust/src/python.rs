@@ -15,6 +15,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error::Error;
+use crate::findings::{self, FindingCode};
 use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Format, Layout};
 use crate::parallel_copy::Step;
@@ -43,6 +44,8 @@ fn invalid(message: &str) -> Error {
 type LayoutTuple = (String, String, Option<String>, bool, bool, Option<String>, Vec<i64>, Vec<i64>);
 /// code, blame, fact
 type ReasonTuple = (&'static str, Option<u32>, String);
+/// code, output, the other output, consumers
+type FindingTuple = (&'static str, usize, Option<usize>, Vec<&'static str>);
 
 #[pyclass(frozen, module = "mutcanon._core")]
 struct Problem {
@@ -52,7 +55,7 @@ struct Problem {
 #[pymethods]
 impl Problem {
     #[new]
-    #[pyo3(signature = (symbols, layouts, values, outputs, *, operand_groups, written, opaque_writes, is_body, names))]
+    #[pyo3(signature = (symbols, layouts, values, outputs, *, operand_groups, written, read, opaque_writes, is_body, names))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         symbols: Vec<String>,
@@ -61,6 +64,7 @@ impl Problem {
         outputs: Vec<i64>,
         operand_groups: Vec<Vec<u32>>,
         written: Vec<u32>,
+        read: Vec<u32>,
         opaque_writes: bool,
         is_body: bool,
         names: Vec<String>,
@@ -74,6 +78,7 @@ impl Problem {
             outputs: read_outputs(&outputs)?,
             operand_groups: operand_groups.into_iter().map(|g| g.into_iter().map(ValueId).collect()).collect(),
             written: written.into_iter().map(ValueId).collect(),
+            read: read.into_iter().map(ValueId).collect(),
             opaque_writes,
             is_body,
             ..crate::Problem::default()
@@ -106,6 +111,13 @@ impl Problem {
     fn plan(&self, py: Python<'_>, form: &str) -> PyResult<Plan> {
         let form = read_form(form)?;
         Ok(Plan { inner: py.detach(|| crate::plan(&self.inner, form)) })
+    }
+
+    /// What stock consumers get wrong: code, output, the other output, consumers.
+    fn findings(&self, py: Python<'_>) -> Vec<FindingTuple> {
+        let found = py.detach(|| findings::find(&self.inner));
+        let consumers = |f: &findings::Finding| f.consumers.iter().map(|c| c.as_str()).collect();
+        found.iter().map(|f| (f.code.as_str(), f.output, f.other, consumers(f))).collect()
     }
 
     fn text(&self) -> String {
@@ -283,6 +295,12 @@ fn reasons() -> Vec<(&'static str, &'static str, &'static str)> {
     Code::ALL.iter().map(|c| (c.as_str(), c.section(), c.sentence())).collect()
 }
 
+/// What can be found wrong: code, sentence, advice.
+#[pyfunction]
+fn finding_codes() -> Vec<(&'static str, &'static str, &'static str)> {
+    FindingCode::ALL.iter().map(|c| (c.as_str(), c.sentence(), c.advice())).collect()
+}
+
 /// The plan of a problem in textual form, as text.
 #[pyfunction]
 fn plan_text(problem: &str, form: &str) -> PyResult<String> {
@@ -297,6 +315,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Problem>()?;
     module.add_class::<Plan>()?;
     module.add_function(wrap_pyfunction!(reasons, module)?)?;
+    module.add_function(wrap_pyfunction!(finding_codes, module)?)?;
     module.add_function(wrap_pyfunction!(plan_text, module)?)?;
     module.add_function(wrap_pyfunction!(archive::analyze_archive, module)?)?;
     module.add_function(wrap_pyfunction!(archive::rewrite_archive, module)?)

@@ -22,6 +22,17 @@ pub fn judge(problem: &Problem, value: ValueId, queries: &mut Vec<Query>) -> Res
     if non_blocking {
         return Err(KeepReason::new(Code::NonBlocking, "non_blocking is set"));
     }
+    compare(problem, value, source, destination, queries)
+}
+
+/// Whether `value` has the type of `source`; `destination` is where a quantizer may be inherited from.
+pub fn compare(
+    problem: &Problem,
+    value: ValueId,
+    source: ValueId,
+    destination: ValueId,
+    queries: &mut Vec<Query>,
+) -> Result<(), KeepReason> {
     let (c, s) = (problem.layout(value), problem.layout(source));
     if c.format == Format::Unknown || s.format == Format::Unknown {
         let blame = if s.format == Format::Unknown { source } else { value };

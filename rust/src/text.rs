@@ -15,6 +15,7 @@
 //! other
 //! operands %p %v
 //! written %p
+//! read %c                                   # a mutation value that operators read as well
 //! opaque_writes
 //! body
 //! equal s0 2
@@ -24,6 +25,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::error::Error;
+use crate::findings::Finding;
 use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Format, Layout};
 use crate::parallel_copy::Step;
@@ -86,6 +88,10 @@ impl Parser {
             ["written", values @ ..] => {
                 let written = self.find_all(values)?;
                 self.problem.written.extend(written);
+            }
+            ["read", values @ ..] => {
+                let read = self.find_all(values)?;
+                self.problem.read.extend(read);
             }
             ["opaque_writes"] => self.problem.opaque_writes = true,
             ["body"] => self.problem.is_body = true,
@@ -234,6 +240,9 @@ pub fn print(problem: &Problem) -> String {
     if !problem.written.is_empty() {
         line(format!("written{}", names(problem, &problem.written)));
     }
+    if !problem.read.is_empty() {
+        line(format!("read{}", names(problem, &problem.read)));
+    }
     if problem.opaque_writes {
         line("opaque_writes".into());
     }
@@ -333,6 +342,19 @@ pub fn print_plan(problem: &Problem, plan: &Plan) -> String {
     }
     for &(a, b) in &plan.queries {
         let _ = writeln!(out, "unproved {} == {}", show(problem, a), show(problem, b));
+    }
+    out
+}
+
+/// Writes findings for people and fixtures.
+#[must_use]
+pub fn print_findings(findings: &[Finding]) -> String {
+    let mut out = String::new();
+    for finding in findings {
+        let consumers: Vec<_> = finding.consumers.iter().map(|c| c.as_str()).collect();
+        let other = finding.other.map(|o| format!(", because of output {o}")).unwrap_or_default();
+        let _ =
+            writeln!(out, "output {}{other}: {} in {}", finding.output, finding.code.as_str(), consumers.join(", "));
     }
     out
 }

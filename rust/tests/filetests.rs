@@ -1,7 +1,7 @@
 //! Runs `rust/filetests/*.mut`: a problem, and below it the plan for each form.
 //!
 //! `MUTCANON_BLESS=1 cargo test --test filetests` rewrites the expected part; the diff is for review. A file is named
-//! after the decision that it shows: `collapse-`, `keep-CODE-`, `order-`, `temporary-`.
+//! after the decision that it shows: `collapse-`, `keep-CODE-`, `order-`, `temporary-`, `finding-CODE-`.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mutcanon::findings::{self, FindingCode};
 use mutcanon::plan::Decision;
 use mutcanon::reasons::Code;
 use mutcanon::{Form, text};
@@ -31,6 +32,8 @@ fn outcome(source: &str) -> String {
         writeln!(out, "---- {}", form.as_str()).unwrap();
         out += &text::print_plan(&problem, &plan);
     }
+    out += "---- findings\n";
+    out += &text::print_findings(&findings::find(&problem));
     out
 }
 
@@ -69,6 +72,7 @@ fn the_textual_form_reads_what_it_prints() {
 #[test]
 fn file_names_tell_the_decision() {
     let mut shown = BTreeSet::new();
+    let mut found = BTreeSet::new();
     for file in files() {
         let name = file.file_stem().unwrap().to_str().unwrap().to_string();
         let source = fs::read_to_string(&file).unwrap();
@@ -95,10 +99,17 @@ fn file_names_tell_the_decision() {
         } else if name.starts_with("temporary-") {
             let saves = |s: &_| matches!(s, mutcanon::parallel_copy::Step::Save(_));
             assert!(plans[1].write_backs.iter().any(saves), "{name}: no temporary");
+        } else if let Some(rest) = name.strip_prefix("finding-") {
+            let code = FindingCode::ALL.iter().find(|c| rest.starts_with(&c.as_str().replace('_', "-")));
+            let code = code.unwrap_or_else(|| panic!("{name}: no such code"));
+            assert!(findings::find(&problem).iter().any(|f| f.code == *code), "{name}: not found");
+            found.insert(*code);
         } else {
             panic!("{name}: no known prefix");
         }
     }
     let missing: Vec<_> = Code::ALL.iter().filter(|c| !shown.contains(c)).collect();
     assert!(missing.is_empty(), "no keep- file shows {missing:?}");
+    let missing: Vec<_> = FindingCode::ALL.iter().filter(|c| !found.contains(c)).collect();
+    assert!(missing.is_empty(), "no finding- file shows {missing:?}");
 }

@@ -145,7 +145,7 @@ def run(
         units = _batch.shard(units, *options.shard)
     journal = _journal(settings, options)
     summary = Summary(settings.command, len(units))
-    position = {unit.name + "\0" + unit.source: i for i, unit in enumerate(units)}
+    position = {unit.source: i for i, unit in enumerate(units)}
     with _stoppable() as stop, Progress(settings.command, units) as progress:
         in_order = _InOrder(partial(_print, options.as_json, show))
         try:
@@ -156,7 +156,7 @@ def run(
                     messages().print(f"failed: {outcome.message} [{outcome.code}]", markup=False)
                     if options.fail_fast:
                         stop.set()
-                in_order.add(position[outcome.name + "\0" + outcome.source], outcome)
+                in_order.add(position[outcome.source], outcome)
         finally:
             if journal is not None:
                 journal.close()

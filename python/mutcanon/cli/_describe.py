@@ -41,3 +41,8 @@ def _changes(model: dict[str, Any]) -> str:
 def _saved(report: dict[str, Any]) -> str:
     saved = report["bytes_saved"]
     return f"{report['formula']} bytes a call" if saved is None else f"{readable(saved)} a call"
+
+
+def finding_lines(outcome: Outcome) -> list[str]:
+    """What stock consumers get wrong about a file's programs."""
+    return []
