@@ -194,9 +194,10 @@ def _is_plain(ep: ExportedProgram, outputs: Sequence[Any]) -> bool:
             continue
         if value.op != "call_function" or not op_facts(value.target).is_fresh:
             return False
-        if mutation and value in seen:
+        if value in seen:
             return False
-        seen.add(value)
+        if mutation:
+            seen.add(value)
     return True
 
 

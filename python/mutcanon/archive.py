@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mutcanon import _core
-from mutcanon._report import CopyReport, MutationReport, Report
+from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
 from mutcanon.errors import InternalError, InvalidProgramError, MutcanonError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -179,6 +179,10 @@ def _report(fields: dict[str, Any]) -> Report:
         mutations=tuple(MutationReport(**mutation) for mutation in fields["mutations"]),
         write_backs=tuple((step, target) for step, target in fields["write_backs"]),
         hazards=tuple((reader, writer) for reader, writer in fields["hazards"]),
+        findings=tuple(
+            FindingReport(**{**finding, "consumers": tuple(finding["consumers"])})
+            for finding in fields["findings"]
+        ),
         reordered=fields["reordered"],
         bytes_saved=fields["bytes_saved"],
         formula=fields["formula"],

@@ -17,6 +17,7 @@ use crate::parallel_copy::{Move, Step, sequence};
 use crate::plan::Form;
 use crate::problem::{Def, Output, Problem};
 use crate::reasons::{Code, KeepReason};
+use crate::redundancy::compare;
 use crate::storage::View;
 
 /// How the redundant copies and the outputs are to be treated.
@@ -43,12 +44,14 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
     loop {
         let view = View::new(problem, &settlement.collapsed);
         let mut round = Round { problem, form, before: &before, view: &view, settled: &settlement, found: Vec::new() };
-        // What an output needs by itself comes first, since the copies that it gets settle many conflicts between
-        // outputs; and every copy removes a wait, so the order comes last.
-        round.needs();
-        if round.found.is_empty() {
-            round.shared_nodes();
-            round.shared_storage();
+        // A copy that one conflict keeps may settle others above it. So operands come first, which lie deepest, then
+        // what an output needs by itself, then outputs against one another; and every copy removes a wait, so the
+        // order of the writes comes last.
+        let stages = [Round::operands, Round::user_needs, Round::mutation_needs, Round::shared];
+        for stage in stages {
+            if round.found.is_empty() {
+                stage(&mut round);
+            }
         }
         if round.found.is_empty() {
             (order, round.found) = round.write_order();
@@ -168,16 +171,30 @@ impl Round<'_> {
             .collect()
     }
 
-    /// Rules 4.3, 4.4, 4.5 and 4.6: an output against the placeholders.
-    fn needs(&mut self) {
+    /// Rule 4.6 for the operands of control-flow operators.
+    fn operands(&mut self) {
+        for group in &self.problem.operand_groups {
+            let slots: Vec<_> = group.iter().map(|&v| (Slot::Operand(v), v)).collect();
+            self.disjoint(&slots, Code::SubgraphBoundary);
+        }
+    }
+
+    /// Rules 4.3 and 4.4: a mutation's value against the placeholders.
+    fn mutation_needs(&mut self) {
+        for (i, target, value) in self.mutations() {
+            if let Some((code, blame)) = self.portable_need(target, self.view.base(value)) {
+                self.conflict(i, code, blame);
+            }
+        }
+    }
+
+    /// Rules 4.5 and 4.6: a user output against the placeholders.
+    fn user_needs(&mut self) {
         let mut is_mutated = vec![false; self.problem.values.len()];
         for (i, output) in self.problem.outputs.iter().enumerate() {
-            let Output::Mutation { target, value, .. } = *output else { continue };
-            let base = self.view.base(value);
-            let has_copy = self.settled.inserted.contains_key(&i);
-            is_mutated[target.index()] = base != target || has_copy;
-            if let Some((code, blame)) = self.portable_need(target, base).filter(|_| !has_copy) {
-                self.conflict(i, code, blame);
+            if let Output::Mutation { target, value, .. } = *output {
+                let has_copy = self.settled.inserted.contains_key(&i);
+                is_mutated[target.index()] = self.view.base(value) != target || has_copy;
             }
         }
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::UserOutput };
@@ -206,6 +223,12 @@ impl Round<'_> {
         }
     }
 
+    /// Outputs against one another.
+    fn shared(&mut self) {
+        self.shared_nodes();
+        self.shared_storage();
+    }
+
     /// Rules 4.1 and 4.8: a mutation's value against the nodes of the other outputs.
     fn shared_nodes(&mut self) {
         let n = self.problem.values.len();
@@ -224,10 +247,12 @@ impl Round<'_> {
         claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i)));
         for (i, target, value) in claims {
             let base = self.view.base(value);
-            let user = user_at[base.index()].filter(|&(_, v)| v != value && base != target);
+            // The caller gets the target for such an output, which is right where both came as one node of its type.
+            let user = user_at[base.index()]
+                .filter(|&(_, v)| base != target && (v != value || !self.is_of_type_of(base, target)));
             if let (Form::Portable, Some((user, original))) = (self.form, user) {
                 // Either may keep its copy; the mutation keeps it unless only the user output has one.
-                if base != value {
+                if base != value || original == value {
                     self.conflict(i, Code::ValueAndOutput, original);
                     continue;
                 }
@@ -238,6 +263,10 @@ impl Round<'_> {
                 None => mutation_at[base.index()] = Some(target),
             }
         }
+    }
+
+    fn is_of_type_of(&self, value: ValueId, target: ValueId) -> bool {
+        compare(self.problem, target, value, target, &mut Vec::new()).is_ok()
     }
 
     /// The outputs that would be saved to break rings, if nothing else were in the way.
@@ -251,15 +280,11 @@ impl Round<'_> {
         saves.collect()
     }
 
-    /// Rules 4.5 and 4.6: outputs, or operands of one operator, against one another.
+    /// Rules 4.5 and 4.6: user outputs against one another.
     fn shared_storage(&mut self) {
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::OutputAlias };
         let slots: Vec<_> = self.users().into_iter().map(|(i, v)| (Slot::Output(i), v)).collect();
         self.disjoint(&slots, code);
-        for group in &self.problem.operand_groups {
-            let slots: Vec<_> = group.iter().map(|&v| (Slot::Operand(v), v)).collect();
-            self.disjoint(&slots, Code::SubgraphBoundary);
-        }
     }
 
     /// No two values of the group may share storage unless they did before.

@@ -9,8 +9,8 @@
 //! - [`problem`]: what a front end says about a program; [`layout`]: what tensors look like.
 //! - [`redundancy`]: copies that are redundant by type. [`storage`], [`hazards`]: those that are needed all the same.
 //! - [`parallel_copy`]: the order of the write-backs. [`plan`]: all of it together.
-//! - [`pt2`]: programs in `.pt2` archives, without torch.
 //! - [`findings`]: what stock consumers get wrong in a program as it is.
+//! - [`pt2`]: programs in `.pt2` archives, without torch.
 //! - [`text`]: problems and plans as text, for tests and bug reports.
 
 pub mod error;

@@ -4,7 +4,7 @@
 //! visited: both paths have the same plan and the same reasons, which a test compares. Only what bears on a decision
 //! is extracted: the copies, what they read, and whatever may share storage with an output.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::Error;
 use crate::ids::{LayoutId, ValueId};
@@ -242,11 +242,21 @@ impl<'s, 'p, 'a> Builder<'s, 'p, 'a> {
                 written.push(self.visit(key)?);
             }
         }
+        let mutations = outputs.iter().filter_map(|output| match output {
+            Output::Mutation { value, .. } => Some(*value),
+            _ => None,
+        });
+        let names: HashSet<&str> = mutations.clone().filter_map(|v| self.scope.name(self.keys[v.index()]?)).collect();
+        let names = self.scope.read_by_nodes(&names);
+        let is_read =
+            |v: &ValueId| self.keys[v.index()].and_then(|k| self.scope.name(k)).is_some_and(|n| names.contains(n));
+        let read = mutations.filter(is_read).collect();
         let problem = Problem {
             symbols: self.layouts.expressions,
             layouts: self.layouts.table,
             values: self.values,
             kinds: self.kinds,
+            read,
             outputs,
             operand_groups,
             written,

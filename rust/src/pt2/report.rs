@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::findings;
 use crate::ids::ValueId;
 use crate::parallel_copy::Step;
 use crate::plan::{Decision, Plan};
@@ -28,6 +29,7 @@ pub struct Report {
     mutations: Vec<MutationReport>,
     write_backs: Vec<(&'static str, String)>,
     hazards: Vec<(String, String)>,
+    findings: Vec<FindingReport>,
     reordered: bool,
     bytes_saved: Option<u64>,
     formula: String,
@@ -58,6 +60,16 @@ struct MutationReport {
     new_value: String,
     depth: usize,
     new_depth: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct FindingReport {
+    code: &'static str,
+    output: String,
+    other: Option<String>,
+    consumers: Vec<&'static str>,
+    sentence: &'static str,
+    advice: &'static str,
 }
 
 /// A graph with its plan.
@@ -160,6 +172,24 @@ impl<'a> Planned<'_, 'a> {
         }
         reports
     }
+
+    /// What stock consumers get wrong in the program as it is.
+    fn findings(&self, signature: &Signature<'_>) -> Vec<FindingReport> {
+        let name = |output: usize| match target(signature, output) {
+            (_, name) if name.is_empty() => format!("output {output}"),
+            (_, name) => name,
+        };
+        let found = findings::find(&self.extract.problem).into_iter();
+        let reports = found.map(|finding| FindingReport {
+            code: finding.code.as_str(),
+            output: name(finding.output),
+            other: finding.other.map(name),
+            consumers: finding.consumers.iter().map(|c| c.as_str()).collect(),
+            sentence: finding.code.sentence(),
+            advice: finding.code.advice(),
+        });
+        reports.collect()
+    }
 }
 
 /// Kind and name of what output `i` mutates.
@@ -200,6 +230,7 @@ impl Report {
             mutations: top.mutations(signature),
             write_backs: steps.collect(),
             hazards: top.plan.hazards.iter().map(|&(reader, writer)| (name(reader), name(writer))).collect(),
+            findings: top.findings(signature),
             reordered: top.plan.order.is_some(),
             bytes_saved,
             formula,

@@ -181,6 +181,16 @@ impl<'p, 'a> Scope<'p, 'a> {
         Ok(operands)
     }
 
+    /// Those of the names that some node reads.
+    #[must_use]
+    pub fn read_by_nodes(&self, names: &HashSet<&str>) -> HashSet<&'a str> {
+        if names.is_empty() {
+            return HashSet::new();
+        }
+        let arguments = self.graph.nodes.iter().flat_map(|node| node.inputs.iter().map(|i| &i.arg));
+        arguments.flat_map(Argument::tensors).copied().filter(|name| names.contains(name)).collect()
+    }
+
     /// The values that decide about a value: what it may alias, copies, or keeps the form of.
     pub fn operands(&self, key: Key) -> Result<Vec<Key>, Error> {
         let n = match key {
