@@ -11,6 +11,7 @@ import mutcanon
 from mutcanon import _core
 
 ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 REASONS = (ROOT / "docs" / "reasons.md").read_text()
 CODES = [code for code, _, _ in _core.reasons()]
 
@@ -43,8 +44,12 @@ def test_the_program_of_an_entry_shows_its_reason(entry: str) -> None:
     names: dict[str, object] = {}
     exec(block(PRELUDE)[1], names)
     exec(program, names)
-    report = mutcanon.analyze(names["ep"])  # type: ignore[arg-type]
-    assert code in [copy.code for copy in report.kept]
+    for form in ("portable", "minimal"):
+        report = mutcanon.analyze(names["ep"], form=form)  # type: ignore[arg-type]
+        stays = form == "portable" or "Only the portable form keeps it" not in " ".join(
+            entry.split()
+        )
+        assert (code in [copy.code for copy in report.kept]) == stays
 
 
 @pytest.mark.parametrize(
@@ -54,3 +59,19 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in link:
             assert (page.parent / link).exists(), link
+
+
+@pytest.mark.executorch
+def test_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    names: dict[str, object] = {}
+    for code in blocks:
+        exec(code, names)
+    assert capsys.readouterr().out.startswith("portable form: 2 copies, 2 collapse")
+    assert len(mutcanon.analyze(names["ep"]).copies) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["demo", "test"])
+def test_the_readme_gives_each_command_once(name: str) -> None:
+    # .ci/run runs these very lines.
+    assert len(re.findall(rf"^make {name} .*# ", README, flags=re.MULTILINE)) == 1
