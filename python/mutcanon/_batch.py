@@ -44,6 +44,7 @@ class Settings:
         form: "portable" or "minimal".
         verify: Whether all checksums are compared.
         dry_run: Whether nothing is written.
+        consumers: Those whose findings count, as the findings name them; all if empty.
         version: Of the mutcanon that made the batch; workers of another one refuse it.
     """
 
@@ -51,6 +52,7 @@ class Settings:
     form: str = "portable"
     verify: bool = False
     dry_run: bool = False
+    consumers: tuple[str, ...] = ()
     version: str = mutcanon.__version__
 
 
@@ -286,22 +288,22 @@ def _judge(result: dict[str, Any], unit: Unit, settings: Settings) -> Outcome:
     if kind != "exported_program":
         raise UnsupportedError(f"{unit.source}: {summary}", code="unknown_format")
     models = tuple(result["models"])
+    for model in models if settings.consumers else ():
+        findings = model["report"]["findings"]
+        model["report"]["findings"] = [
+            finding for finding in findings if set(settings.consumers) & set(finding["consumers"])
+        ]
     changes = any(not model["report"]["changes_nothing"] for model in models)
     status: Status
     if settings.command == "check":
-        status = "found" if changes or any(map(findings, models)) else "clean"
+        wrong = any(model["report"]["findings"] for model in models)
+        status = "found" if changes or wrong else "clean"
         return replace(outcome, status=status, models=models)
     if settings.dry_run:
         status, target = "would_rewrite" if changes else "unchanged", None
     else:
         status, target = "rewritten" if changes else "unchanged", unit.target
     return replace(outcome, status=status, models=models, target=target)
-
-
-def findings(model: dict[str, Any]) -> list[dict[str, Any]]:
-    """What stock consumers get wrong about a program."""
-    found: list[dict[str, Any]] = model.get("findings", [])
-    return found
 
 
 def describe(error: Exception) -> tuple[str, str]:

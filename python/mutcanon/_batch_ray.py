@@ -8,6 +8,8 @@ not at all.
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -37,12 +39,15 @@ def run_on_ray(
             "--engine ray: Ray is not installed; install it with: pip install 'mutcanon[ray]'",
             code="needs_ray",
         ) from error
+    on_termination = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise UnsupportedError(
             f"--address {address}: no Ray cluster there: {error}", code="no_cluster"
         ) from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, on_termination)  # Ray's own would leave at once
     try:
         yield from _run(ray, units, settings, stop)
     finally:

@@ -69,7 +69,7 @@ class Journal:
         """
         self._read_only = read_only
         self._own = _store.join(directory, f"{name}.jsonl")
-        self._settings = json.dumps(settings, sort_keys=True)
+        self._settings = settings
         #: name -> what it held -> what the result held, and the outcome's place.
         self._done: dict[str, dict[str, tuple[str | None, _Place]]] = {}
         for path in _store.files(directory, ".jsonl"):

@@ -56,7 +56,7 @@ def _test(outcome: Outcome, model: str, finding: dict[str, Any]) -> str:
     )
     if finding["code"] == "already_lost":
         return head + _ALREADY_LOST.format(target=finding["output"])
-    return head + "".join(_CONSUMERS[consumer] for consumer in finding["consumers"])
+    return head + "".join(CONSUMERS[consumer] for consumer in finding["consumers"])
 
 
 def _wrapped(text: str) -> str:
@@ -203,7 +203,8 @@ def require_equal(a, b, tolerance, what):
         assert a == b, what
 '''
 
-_CONSUMERS = {
+#: For each consumer that a finding may name, the test that it fails.
+CONSUMERS = {
     "torch.module": '''
 
 def test_module():

@@ -22,7 +22,7 @@ from urllib.request import url2pathname
 from mutcanon.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
 #: What a directory is searched for. Files that are named, or match a pattern, may end in anything.
 SUFFIX = ".pt2"
@@ -69,13 +69,12 @@ def join(directory: str, name: str) -> str:
 # Finding
 
 
-def discover(paths: Iterable[str], *, except_below: str | None = None) -> list[Item]:
+def discover(paths: Iterable[str]) -> list[Item]:
     """Finds files, directories and patterns; each file once, in a stable order.
 
     Args:
         paths: What to look for. Of directories, files in them that end in `.pt2`; hidden ones, our
             temporary files among them, are not looked at.
-        except_below: A directory to be left out: where results go.
 
     Raises:
         UnsupportedError: One of the paths leads to nothing.
@@ -87,8 +86,7 @@ def discover(paths: Iterable[str], *, except_below: str | None = None) -> list[I
             what = f"no {SUFFIX} file in it" if _is_directory(path) else "no such file or directory"
             raise UnsupportedError(f"{path}: {what}", code="not_found")
         for item in items:
-            if except_below is None or not _is_below(item.path, except_below):
-                found.setdefault(item.path if is_url(item.path) else os.path.realpath(item.path), item)
+            found.setdefault(item.path if is_url(item.path) else os.path.realpath(item.path), item)
     return list(found.values())
 
 
@@ -96,7 +94,8 @@ def _is_directory(path: str) -> bool:
     return _file_system(path)[0].isdir(path) if is_url(path) else os.path.isdir(path)
 
 
-def _is_below(path: str, directory: str) -> bool:
+def is_below(path: str, directory: str) -> bool:
+    """Whether a file is somewhere in a directory."""
     if is_url(path) or is_url(directory):
         return path.startswith(directory.rstrip("/") + "/")
     return os.path.realpath(path).startswith(os.path.join(os.path.realpath(directory), ""))
@@ -153,22 +152,21 @@ def _local_item(path: str, root: str) -> Item:
 
 def _find_remote(url: str) -> Iterator[Item]:
     fs, path = _file_system(url)
-    if _PATTERN.search(path):
-        root = _fixed_part(path)
-        matches = fs.glob(path, detail=True)
-        entries = {name: info for name, info in matches.items() if info["type"] == "file"}
-    elif fs.isdir(path):
-        root = path.rstrip("/") + "/"
-        entries = {
-            name: info
-            for name, info in fs.find(path, detail=True).items()
-            if _is_archive(name[len(root) :])
-        }
+    if fs.isdir(path):
+        root, root_url = path.rstrip("/") + "/", url
+        entries = fs.find(path, detail=True)
+        names = [name for name in sorted(entries) if _is_archive(name[len(root) :])]
+    elif fs.exists(path):
+        yield Item(url, path.rpartition("/")[2], fs.info(path).get("size") or 0)
+        return
     else:
-        root = path[: path.rfind("/") + 1]
-        entries = {path: fs.info(path)} if fs.exists(path) else {}
-    for name in sorted(entries):
-        yield Item(fs.unstrip_protocol(name), name[len(root) :], entries[name].get("size") or 0)
+        root, root_url = _fixed_part(path), _fixed_part(url)
+        entries = fs.glob(path, detail=True) if _PATTERN.search(path) else {}
+        names = [name for name in sorted(entries) if entries[name]["type"] == "file"]
+    for name in names:
+        below = name[len(root) :]
+        # Under the URL that was given: another spelling of it may mean another plug-in.
+        yield Item(join(root_url, below), below, entries[name].get("size") or 0)
 
 
 def files(directory: str, suffix: str) -> list[str]:
@@ -176,7 +174,8 @@ def files(directory: str, suffix: str) -> list[str]:
     if is_url(directory):
         fs, path = _file_system(directory)
         inner = fs.ls(path, detail=False) if fs.isdir(path) else []
-        return sorted(fs.unstrip_protocol(name) for name in inner if name.endswith(suffix))
+        names = sorted(name.rpartition("/")[2] for name in inner)
+        return [join(directory, name) for name in names if name.endswith(suffix)]
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -291,9 +290,3 @@ def is_same(a: str, b: str) -> bool:
     if is_url(a) or is_url(b):
         return a == b
     return os.path.realpath(a) == os.path.realpath(b)
-
-
-def common_names(items: Sequence[Item]) -> list[tuple[Item, Item]]:
-    """Pairs of files that would go to the same place below an output directory."""
-    seen: dict[str, Item] = {}
-    return [(seen[i.name], i) for i in items if seen.setdefault(i.name, i) is not i]

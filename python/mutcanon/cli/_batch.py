@@ -153,7 +153,9 @@ def run(
                 summary.add(outcome)
                 progress.add(outcome)
                 if outcome.status == "failed":
-                    messages().print(f"failed: {outcome.message} [{outcome.code}]", markup=False)
+                    messages().print(
+                        f"failed: {outcome.message} [{outcome.code}]", markup=False, soft_wrap=True
+                    )
                     if options.fail_fast:
                         stop.set()
                 in_order.add(position[outcome.source], outcome)
@@ -185,6 +187,7 @@ def _journal(settings: Settings, options: Options) -> Journal | None:
         "command": settings.command,
         "form": settings.form,
         "verify": settings.verify,
+        "consumers": sorted(settings.consumers),
         "version": settings.version,
         "schema_version": _batch.SCHEMA_VERSION,
     }

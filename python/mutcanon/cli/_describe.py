@@ -20,8 +20,8 @@ def change_lines(outcome: Outcome) -> list[str]:
 
 
 def label(outcome: Outcome, model: dict[str, Any]) -> str:
-    """The file, and which of its programs where it has several."""
-    return f"{outcome.source} [{model['model']}]" if len(outcome.models) > 1 else outcome.source
+    """The file, and which of its programs; torch calls the only one of a file "model"."""
+    return outcome.source if model["model"] == "model" else f"{outcome.source} [{model['model']}]"
 
 
 def _changes(model: dict[str, Any]) -> str:
@@ -44,5 +44,21 @@ def _saved(report: dict[str, Any]) -> str:
 
 
 def finding_lines(outcome: Outcome) -> list[str]:
-    """What stock consumers get wrong about a file's programs."""
-    return []
+    """What stock consumers get wrong about a file's programs: two lines for each finding."""
+    lines = []
+    for model in outcome.models:
+        nodes = {m["target"]: m["value"] for m in model["report"]["mutations"]}
+        for finding in model["report"]["findings"]:
+            output, other = finding["output"], finding["other"]
+            where = _node(output, nodes) + (f" because of {_node(other, nodes)}" if other else "")
+            consumers = ", ".join(finding["consumers"])
+            lines += [
+                f"{label(outcome, model)}: {finding['code']} of {where} in {consumers}",
+                f"    {finding['sentence']}; {finding['advice']}",
+            ]
+    return lines
+
+
+def _node(output: str, nodes: dict[str, str]) -> str:
+    """A target, with the node that becomes it."""
+    return f"{output} <- {nodes[output]}" if output in nodes else output

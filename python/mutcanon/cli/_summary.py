@@ -10,8 +10,6 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mutcanon._batch import findings
-
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -27,6 +25,8 @@ _ROWS = {
     "foreign": "no exported program",
     "failed": "failed",
 }
+
+_STYLES = {"found": "yellow", "would_rewrite": "yellow", "rewritten": "green", "failed": "red"}
 
 
 class Summary:
@@ -55,7 +55,8 @@ class Summary:
             self._copies[1] += model["copies_after"]
             self._saved += model["report"]["bytes_saved"] or 0
             self._has_open_sizes |= model["report"]["bytes_saved"] is None
-            self._findings.update(finding["code"] for finding in findings(model))
+            if self._verb == "check":  # a rewrite mends most of them
+                self._findings.update(finding["code"] for finding in model["report"]["findings"])
         if outcome.status in {"foreign", "failed"}:
             self._words.append(outcome)
 
@@ -69,11 +70,12 @@ class Summary:
 
     def _table(self) -> Table:
         done = self.counts.total()
-        table = Table("", title=f"mutcanon {self._verb}", title_justify="left")
-        table.add_column("", justify="right")
+        table = Table(title=f"mutcanon {self._verb}", title_justify="left", show_header=False)
+        table.add_column()
+        table.add_column(justify="right")
         for status, words in _ROWS.items():
             if self.counts[status]:
-                table.add_row(words, f"{self.counts[status]:,}")
+                table.add_row(words, f"{self.counts[status]:,}", style=_STYLES.get(status))
         if done < self.total:
             table.add_row("not done", f"{self.total - done:,}")
         table.add_row("files", f"{self.total:,}", style="bold")
@@ -83,22 +85,22 @@ class Summary:
         before, after = self._copies
         table.add_row("copies", f"{before:,} -> {after:,}")
         at_least = "at least " if self._has_open_sizes else ""
-        table.add_row("saved in a call of each", at_least + readable(self._saved))
+        table.add_row("copied less in a call of each", at_least + readable(self._saved))
         seconds = time.monotonic() - self._start
         table.add_row("read", readable(self._bytes))
         table.add_row("time", f"{seconds:.1f} s")
         return table
 
     def _table_of_findings(self) -> Table:
-        table = Table("finding", title="What stock consumers get wrong", title_justify="left")
+        table = Table("what stock consumers get wrong")
         table.add_column("times", justify="right")
         for code, count in sorted(self._findings.items()):
             table.add_row(code, f"{count:,}")
         return table
 
     def _table_of_words(self) -> Table:
-        table = Table("file", "", "why", title="Left alone", title_justify="left")
-        for outcome in sorted(self._words, key=lambda o: (o.status, o.name)):
+        table = Table("left as they are", "", "why")
+        for outcome in sorted(self._words, key=lambda o: (o.status, o.source)):
             code = outcome.code or outcome.kind
             message = outcome.message.removeprefix(f"{outcome.source}: ")
             table.add_row(Text(outcome.source, overflow="fold"), code, Text(message))

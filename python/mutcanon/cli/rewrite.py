@@ -48,7 +48,7 @@ def command(
         units = [_in_place(item) for item in _store.discover(paths)]
     else:
         directory = _store.plain(directory)
-        units = _units(_store.discover(paths, except_below=directory), directory)
+        units = _units(_store.discover(paths), directory)
         if options.journal is None:
             options = options.with_journal(_store.join(directory, _journal.DIRECTORY))
 
@@ -67,16 +67,19 @@ def _in_place(item: Item) -> _batch.Unit:
 def _units(items: list[Item], directory: str) -> list[_batch.Unit]:
     if directory.lower().endswith(_store.SUFFIX) and not os.path.isdir(directory):
         raise click.UsageError(f"-o {directory}: results go to a directory")
-    for a, b in _store.common_names(items):
-        raise click.UsageError(
-            f"{a.path} and {b.path} would both become {_store.join(directory, a.name)}: "
-            "give the directory that holds both, or quote the pattern"
-        )
-    units = [
-        _batch.Unit(item.name, item.path, _store.join(directory, item.name), item.size)
-        for item in items
-    ]
-    for unit in units:
-        if unit.target is not None and _store.is_same(unit.source, unit.target):
-            raise click.UsageError(f"{unit.source} would replace itself: use --in-place for that")
-    return units
+    units: dict[str, _batch.Unit] = {}
+    for item in items:
+        target = _store.join(directory, item.name)
+        if _store.is_same(item.path, target):
+            raise click.UsageError(f"{item.path} would replace itself: use --in-place for that")
+        if _store.is_below(item.path, directory):
+            continue  # the result of an earlier run, where results go to a part of the zoo
+        if target in units:
+            raise click.UsageError(
+                f"{units[target].source} and {item.path} would both become {target}: "
+                "give the directory that holds both, or quote the pattern"
+            )
+        units[target] = _batch.Unit(item.name, item.path, target, item.size)
+    if not units:
+        raise click.UsageError(f"-o {directory}: it holds all that there is to rewrite")
+    return list(units.values())
