@@ -30,6 +30,8 @@ def cluster() -> Iterator[str]:
 
     environment = pytest.MonkeyPatch()
     environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's drivers take 127.0.0.1 for another address of this machine unless told so.
+    environment.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     # Workers import mutcanon from where this process has it.
     import mutcanon
 

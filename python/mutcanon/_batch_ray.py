@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from dataclasses import replace
 from itertools import islice
@@ -41,8 +42,9 @@ def run_on_ray(
         ) from error
     on_termination = signal.getsignal(signal.SIGTERM)
     try:
+        _require_answer(address)
         ray.init(address=address, log_to_driver=False, logging_level="error")
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise UnsupportedError(
             f"--address {address}: no Ray cluster there: {error}", code="no_cluster"
         ) from error
@@ -52,6 +54,13 @@ def run_on_ray(
         yield from _run(ray, units, settings, stop)
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Raises an OSError where nobody answers; Ray itself would go on trying for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _run(ray: Any, units: Sequence[Unit], settings: Settings, stop: Event) -> Iterator[Outcome]:
