@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from mutcanon import _alias
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ LIBRARIES = (
         frozenset({"aten", "prims", "quantized", "quantized_decomposed", "_c10d_functional"}),
     ),
     Library("torchao", ("torchao",), frozenset({"torchao"})),
-    Library("executorch", ("executorch.extension.llm.custom_ops.custom_ops",), frozenset({"llama"})),
+    Library(
+        "executorch", ("executorch.extension.llm.custom_ops.custom_ops",), frozenset({"llama"})
+    ),
 )
 
 

@@ -74,9 +74,9 @@ class Outcome:
     """What `rewrite` did.
 
     Attributes:
-        action: "rewritten"; "copied", when there was nothing to do and the destination now holds the
-            same bytes; "untouched", when that was so in place; or "foreign", when the file holds no
-            exported program that we can work on and nothing was written.
+        action: "rewritten"; "copied", when there was nothing to do and the destination now holds
+            the same bytes; "untouched", when that was so in place; or "foreign", when the file
+            holds no exported program that we can work on and nothing was written.
         report: What the archive was before, and why.
     """
 

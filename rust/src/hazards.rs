@@ -4,7 +4,7 @@
 //! output may then share storage with a placeholder, with another output or with another target, or be the very node
 //! of another output. For each such conflict the *outermost* redundant copies on the output's alias paths stay (its
 //! *frontier*): what the output shared storage with originally is then what it shares storage with again. An output
-//! without a frontier was in conflict before we came, and gets a new copy.
+//! that has no frontier, or none that could help, was in conflict before we came, and gets a new copy.
 //!
 //! Keeping a copy can only remove sharing, so the conflicts are looked for again until none is left. Conflicts are
 //! settled in output order and outputs without a frontier come first, because they have no choice; the result does
@@ -37,13 +37,11 @@ pub struct Settlement {
 #[must_use]
 pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement {
     let mut settlement = Settlement { collapsed: redundant, ..Settlement::default() };
-    let none = vec![false; problem.values.len()];
-    let before = View::new(problem, &none);
     keep_written(problem, &mut settlement);
     let mut order = Vec::new();
     loop {
         let view = View::new(problem, &settlement.collapsed);
-        let mut round = Round { problem, form, before: &before, view: &view, settled: &settlement, found: Vec::new() };
+        let mut round = Round { problem, form, view: &view, settled: &settlement, found: Vec::new() };
         // A copy that one conflict keeps may settle others above it. So operands come first, which lie deepest, then
         // what an output needs by itself, then outputs against one another; and every copy removes a wait, so the
         // order of the writes comes last.
@@ -57,7 +55,7 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
             (order, round.found) = round.write_order();
         }
         let conflicts: Vec<_> =
-            round.found.into_iter().map(|(slot, r)| (slot, frontier(problem, &view, slot), r)).collect();
+            round.found.into_iter().map(|(slot, r)| (slot, remedy(problem, &before, &view, slot, &r), r)).collect();
         let mut changed = false;
         for (slot, frontier, reason) in conflicts {
             changed |= settlement.resolve(slot, &frontier, &reason);
@@ -76,13 +74,23 @@ enum Slot {
     Operand(ValueId),
 }
 
-/// The copies that would resolve a conflict.
-fn frontier(problem: &Problem, view: &View<'_>, slot: Slot) -> Vec<ValueId> {
+/// The copies that would resolve a conflict; none where only a new one would.
+fn remedy(problem: &Problem, before: &View<'_>, view: &View<'_>, slot: Slot, reason: &KeepReason) -> Vec<ValueId> {
     let value = match slot {
         Slot::Output(i) => output_value(problem, i),
         Slot::Operand(value) => Some(value),
     };
-    value.map(|v| view.frontier(v)).unwrap_or_default()
+    let Some(value) = value else { return Vec::new() };
+    let cannot_help = match reason.code {
+        // No copy below a node makes it another node.
+        Code::SharedValue | Code::ValueAndOutput => view.base(value) == value,
+        // What is shared past all copies stays shared.
+        Code::Overlap | Code::Snapshot | Code::UserOutput => {
+            reason.blame.is_some_and(|root| before.storage(value).contains(&root))
+        }
+        _ => false,
+    };
+    if cannot_help { Vec::new() } else { view.frontier(value) }
 }
 
 impl Settlement {
@@ -137,7 +145,6 @@ fn keep_written(problem: &Problem, settlement: &mut Settlement) {
 struct Round<'a> {
     problem: &'a Problem,
     form: Form,
-    before: &'a View<'a>,
     view: &'a View<'a>,
     settled: &'a Settlement,
     found: Vec<(Slot, KeepReason)>,
@@ -181,11 +188,40 @@ impl Round<'_> {
 
     /// Rules 4.3 and 4.4: a mutation's value against the placeholders.
     fn mutation_needs(&mut self) {
+        let last_written = self.last_pinned_write();
         for (i, target, value) in self.mutations() {
-            if let Some((code, blame)) = self.portable_need(target, self.view.base(value)) {
+            let base = self.view.base(value);
+            if let Some((code, blame)) = self.portable_need(target, base) {
                 self.conflict(i, code, blame);
+            } else if let Some((last, other)) = last_written.filter(|_| base == target && self.is_pinned(i))
+                && i < last
+            {
+                self.conflict(i, Code::OutputOrder, other);
             }
         }
+    }
+
+    /// The last output that is written among those whose position can be observed, and its target. `ExecuTorch` puts
+    /// what it writes before what it finds in place, so an identity before it would change places with it.
+    fn last_pinned_write(&self) -> Option<(usize, ValueId)> {
+        let outputs = self.problem.outputs.iter().enumerate().rev();
+        let mut written = outputs.filter_map(|(i, o)| match *o {
+            Output::Mutation { target, value, .. } if self.is_pinned(i) => {
+                let is_written = self.view.base(value) != target || self.settled.inserted.contains_key(&i);
+                is_written.then_some((i, target))
+            }
+            _ => None,
+        });
+        written.next()
+    }
+
+    fn is_identity(&self, output: &Output) -> bool {
+        matches!(output, Output::Mutation { target, value, .. } if self.view.base(*value) == *target)
+    }
+
+    /// Whether the position of a mutation output matters in this form.
+    fn is_pinned(&self, output: usize) -> bool {
+        self.form == Form::Portable && matches!(self.problem.outputs[output], Output::Mutation { pinned: true, .. })
     }
 
     /// Rules 4.5 and 4.6: a user output against the placeholders.
@@ -199,12 +235,11 @@ impl Round<'_> {
         }
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::UserOutput };
         for (i, value) in self.users() {
-            let before = self.before.storage(value);
-            let culprit = self.view.storage(value).iter().copied().find(|&root| {
+            let culprit = self.view.origins(value).into_iter().find(|&(root, origin)| {
                 let is_input = *self.problem.def(root) == Def::Placeholder;
-                is_input && (is_mutated[root.index()] || !before.contains(&root))
+                is_input && (is_mutated[root.index()] || origin != root)
             });
-            if let Some(root) = culprit {
+            if let Some((root, _)) = culprit {
                 self.conflict(i, code, root);
             }
         }
@@ -291,22 +326,20 @@ impl Round<'_> {
     fn disjoint(&mut self, slots: &[(Slot, ValueId)], code: Code) {
         let (fixed, free): (Vec<_>, Vec<_>) =
             slots.iter().copied().partition(|&(_, v)| self.view.frontier(v).is_empty());
-        let mut owners: BTreeMap<ValueId, Vec<ValueId>> = BTreeMap::new();
+        // For each storage, who shares it, and what stood in its place before.
+        let mut owners: BTreeMap<ValueId, Vec<(ValueId, ValueId)>> = BTreeMap::new();
         for (slot, value) in fixed.into_iter().chain(free) {
-            let before = self.before.storage(value);
-            let shares = |other: &ValueId| self.before.storage(*other).iter().any(|r| before.contains(r));
-            let roots = self.view.storage(value);
-            // Earlier owners of a root share it with one another already, so the first speaks for all of them.
-            let other = roots.iter().filter_map(|r| owners.get(r)).flatten().find(|o| !shares(o)).copied();
-            if let Some(other) = other {
+            let origins = self.view.origins(value);
+            let newly = |&(root, origin): &(ValueId, ValueId)| {
+                let mut known = owners.get(&root).into_iter().flatten();
+                known.find(|&&(before, _)| before != origin).map(|&(_, other)| other)
+            };
+            if let Some(other) = origins.iter().find_map(newly) {
                 self.found.push((slot, KeepReason::blaming(code, other)));
                 continue;
             }
-            for &root in roots {
-                let known = owners.entry(root).or_default();
-                if known.is_empty() {
-                    known.push(value);
-                }
+            for (root, origin) in origins {
+                owners.entry(root).or_default().push((origin, value));
             }
         }
     }
@@ -325,13 +358,19 @@ impl Round<'_> {
             match step {
                 Step::Write(m) => order.push(outputs[m]),
                 Step::Save(m) => {
-                    // Something that is read: its own target is rule 4.4's, and was dealt with.
-                    let blame = moves[m].reads.first().copied();
+                    // Something that is read, best what no copy stands before. Its own target is rule 4.4's, and was
+                    // dealt with.
+                    let value = output_value(self.problem, outputs[m]);
+                    let bare = |r: &&ValueId| value.is_some_and(|v| self.before.storage(v).contains(r));
+                    let blame = moves[m].reads.iter().find(bare).or(moves[m].reads.first()).copied();
                     let reason = KeepReason { code: Code::Snapshot, blame, fact: String::new() };
                     snapshots.push((Slot::Output(outputs[m]), reason));
                 }
             }
         }
+        // What is in place already comes last, where `ExecuTorch` puts it anyway.
+        let is_in_place: Vec<bool> = self.problem.outputs.iter().map(|o| self.is_identity(o)).collect();
+        order.sort_by_key(|&o| is_in_place[o] && !self.settled.inserted.contains_key(&o));
         (order, snapshots)
     }
 }

@@ -66,6 +66,28 @@ impl<'p> View<'p> {
         self.storage[value.index()].as_slice()
     }
 
+    /// The storages that `value` may share, each with the one that stood in its place before any copy collapsed: the
+    /// outermost collapsed copy on the path to it, or the same one. Sorted.
+    #[must_use]
+    pub fn origins(&self, value: ValueId) -> Vec<(ValueId, ValueId)> {
+        let mut found = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        let mut stack = vec![value];
+        while let Some(v) = stack.pop() {
+            if self.collapsed[v.index()] {
+                found.extend(self.storage(v).iter().map(|&root| (root, v)));
+            } else {
+                match self.problem.def(v) {
+                    Def::Alias(of) if !of.is_empty() => stack.extend(of.iter().copied().filter(|&o| seen.insert(o))),
+                    _ => found.push((v, v)),
+                }
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
     /// The outermost collapsed copies on the alias paths of `value`: itself, if it is one.
     #[must_use]
     pub fn frontier(&self, value: ValueId) -> Vec<ValueId> {

@@ -200,141 +200,88 @@ fn spoil(text: &str, part: &str, by: &str) -> String {
     text.replacen(part, by, 1)
 }
 
+/// What is wrong, the code, a part of the text, and what takes its place.
+const SPOILT: &[[&str; 4]] = &[
+    ["NaN", "bad_json", "1e999", "NaN"],
+    ["Infinity", "bad_json", "1e999", "-Infinity"],
+    ["a comma too many", "bad_json", r#""sym_int_values": {}"#, r#""sym_int_values": {},"#],
+    ["no signature", "bad_json", r#""signature""#, r#""sig""#],
+    ["a key twice", "bad_json", r#""range_constraints": {}"#, r#""range_constraints": {}, "range_constraints": {}"#],
+    ["a node's key twice", "bad_json", r#""metadata""#, r#""target": "x", "metadata""#],
+    ["a name in two spellings", "bad_json", r#""name": "copy""#, r#""name": "cop\u0079""#],
+    ["an empty union", "bad_json", r#"{"as_tensor": {"name": "x"}}"#, "{}"],
+    [
+        "two kinds at once",
+        "bad_json",
+        r#"{"as_tensor": {"name": "x"}}"#,
+        r#"{"as_tensor": {"name": "x"}, "as_int": 1}"#,
+    ],
+    ["an unknown output", "bad_json", "user_output", "new_output"],
+    ["a size that is no number", "bad_json", r#"{"as_int": 3}"#, r#"{"as_int": "3"}"#],
+    ["a size of 2^70", "bad_json", r#"{"as_int": 3}"#, r#"{"as_int": 1180591620717411303424}"#],
+    ["another major version", "schema_version", r#""major": 8"#, r#""major": 9"#],
+    [
+        "a new kind of argument",
+        "unknown_argument",
+        r#"{"as_tensor": {"name": "x"}}, "kind""#,
+        r#"{"as_rope": 1}, "kind""#,
+    ],
+    [
+        "a name twice",
+        "duplicate_name",
+        r#""outputs": [{"as_tensor": {"name": "v"}}]"#,
+        r#""outputs": [{"as_tensor": {"name": "a"}}]"#,
+    ],
+    ["a type twice", "duplicate_name", r#""b": {"dtype""#, r#""a": {"dtype""#],
+    ["a source that is nowhere", "unknown_name", SOURCE, r#""src", "arg": {"as_tensor": {"name": "q"}}"#],
+    ["a copy of itself", "unknown_name", SOURCE, r#""src", "arg": {"as_tensor": {"name": "copy"}}"#],
+    ["a copy of a number", "malformed_node", SOURCE, r#""src", "arg": {"as_int": 1}"#],
+    ["an output that is nowhere", "unknown_name", r#""outputs": [{"as_tensor": {"name": "v"}}]"#, r#""outputs": []"#],
+    ["another name in the signature", "signature_mismatch", r#""arg": {"name": "copy"}"#, r#""arg": {"name": "v"}"#],
+    [
+        "an output less in the signature",
+        "signature_mismatch",
+        r#", {"user_output": {"arg": {"as_tensor": {"name": "v"}}}}"#,
+        "",
+    ],
+    ["a target that is no input", "unknown_target", r#""user_input_name": "a""#, r#""user_input_name": "v""#],
+    ["one target twice", "invalid_problem", r#""user_input_name": "b""#, r#""user_input_name": "a""#],
+];
+const SOURCE: &str = r#""src", "arg": {"as_tensor": {"name": "v"}}"#;
+
+fn good() -> String {
+    program(&[add("v", "a"), copy("a", "v", "copy")], &["copy", "b", "v"], &["v", "copy"])
+}
+
+fn assert_refused(what: &str, code: &str, text: &str) {
+    let error = model::read(text, Form::Portable).map(|_| ()).expect_err(what);
+    assert_eq!(error.code(), code, "{what}: {error}");
+}
+
 #[test]
 fn spoilt_programs_are_refused_with_their_code() {
-    let good = program(&[add("v", "a"), copy("a", "v", "copy")], &["copy", "b", "v"], &["v", "copy"]);
-    model::read(&good, Form::Portable).unwrap();
-    let deep = (0..200).fold(graph(&[], &["a"], &[]), |inner, _| {
-        let call = node("torch.ops.higher_order.cond", &[], "y").replace(
-            r#""inputs": []"#,
-            &format!(r#""inputs": [{{"name": "", "arg": {{"as_graph": {{"name": "g", "graph": {inner}}}}}}}]"#),
-        );
-        graph(&[call], &["y"], &["y"])
-    });
-    let deep_lists = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-    let cases: Vec<(&str, &str, String)> = vec![
-        ("nothing", "bad_json", String::new()),
-        ("a list", "bad_json", "[]".into()),
-        ("half", "bad_json", good[..good.len() / 2].into()),
-        ("something behind", "bad_json", format!("{good} x")),
-        ("a byte order mark", "bad_json", format!("\u{feff}{good}")),
-        ("NaN", "bad_json", spoil(&good, "1e999", "NaN")),
-        ("Infinity", "bad_json", spoil(&good, "1e999", "-Infinity")),
-        ("a comma too many", "bad_json", spoil(&good, r#""sym_int_values": {}"#, r#""sym_int_values": {},"#)),
-        ("no signature", "bad_json", spoil(&good, r#""signature""#, r#""sig""#)),
-        (
-            "bodies in bodies",
-            "bad_json",
-            spoil(
-                &good,
-                r#""nodes": ["#,
-                &format!(
-                    r#""nodes": [{{"target": "", "inputs": [{{"name": "", "arg": {{"as_graph": {{"name": "g", "graph": {deep}}}}}}}], "outputs": [], "metadata": {{}}}}, "#
-                ),
-            ),
-        ),
-        (
-            "a key twice",
-            "bad_json",
-            spoil(&good, r#""range_constraints": {}"#, r#""range_constraints": {}, "range_constraints": {}"#),
-        ),
-        ("a node's key twice", "bad_json", spoil(&good, r#""metadata""#, r#""target": "x", "metadata""#)),
-        ("a name in two spellings", "bad_json", spoil(&good, r#""name": "copy""#, r#""name": "cop\u0079""#)),
-        ("an empty union", "bad_json", spoil(&good, &tensor("x"), "{}")),
-        (
-            "two kinds at once",
-            "bad_json",
-            spoil(&good, r#"{"as_tensor": {"name": "x"}}"#, r#"{"as_tensor": {"name": "x"}, "as_int": 1}"#),
-        ),
-        ("an unknown output", "bad_json", spoil(&good, "user_output", "new_output")),
-        ("a size that is no number", "bad_json", spoil(&good, r#"{"as_int": 3}"#, r#"{"as_int": "3"}"#)),
-        ("a size of 2^70", "bad_json", spoil(&good, r#"{"as_int": 3}"#, r#"{"as_int": 1180591620717411303424}"#)),
-        ("another major version", "schema_version", spoil(&good, r#""major": 8"#, r#""major": 9"#)),
-        (
-            "another version and another shape",
-            "schema_version",
-            r#"{"schema_version": {"major": 9, "minor": 0}}"#.into(),
-        ),
-        (
-            "a new kind of argument",
-            "unknown_argument",
-            spoil(
-                &good,
-                r#""arg": {"as_tensor": {"name": "x"}}, "kind""#,
-                r#""arg": {"as_rope": {"name": "x"}}, "kind""#,
-            ),
-        ),
-        (
-            "a name twice",
-            "duplicate_name",
-            spoil(
-                &good,
-                r#""outputs": [{"as_tensor": {"name": "v"}}]"#,
-                r#""outputs": [{"as_tensor": {"name": "a"}}]"#,
-            ),
-        ),
-        ("a type twice", "duplicate_name", spoil(&good, &meta("b"), &meta("a"))),
-        (
-            "a source that is nowhere",
-            "unknown_name",
-            spoil(
-                &good,
-                r#""name": "src", "arg": {"as_tensor": {"name": "v"}}"#,
-                r#""name": "src", "arg": {"as_tensor": {"name": "q"}}"#,
-            ),
-        ),
-        (
-            "a copy of itself",
-            "unknown_name",
-            spoil(
-                &good,
-                r#""name": "src", "arg": {"as_tensor": {"name": "v"}}"#,
-                r#""name": "src", "arg": {"as_tensor": {"name": "copy"}}"#,
-            ),
-        ),
-        (
-            "a copy of a number",
-            "malformed_node",
-            spoil(
-                &good,
-                r#""name": "src", "arg": {"as_tensor": {"name": "v"}}"#,
-                r#""name": "src", "arg": {"as_int": 1}"#,
-            ),
-        ),
-        (
-            "an output that is nowhere",
-            "unknown_name",
-            good.replace(r#"{"name": "v"}}]"#, r#"{"name": "q"}}]"#)
-                .replace(
-                    r#""user_output": {"arg": {"as_tensor": {"name": "v"}}"#,
-                    r#""user_output": {"arg": {"as_tensor": {"name": "q"}}"#,
-                )
-                .replace(
-                    r#""outputs": [{"as_tensor": {"name": "q"}}], "metadata""#,
-                    r#""outputs": [{"as_tensor": {"name": "v"}}], "metadata""#,
-                ),
-        ),
-        (
-            "another name in the signature",
-            "signature_mismatch",
-            spoil(&good, r#""arg": {"name": "copy"}"#, r#""arg": {"name": "v"}"#),
-        ),
-        (
-            "one output less in the signature",
-            "signature_mismatch",
-            spoil(&good, &format!(r#", {{"user_output": {{"arg": {}}}}}"#, tensor("v")), ""),
-        ),
-        (
-            "a target that is no input",
-            "unknown_target",
-            spoil(&good, r#""user_input_name": "a""#, r#""user_input_name": "v""#),
-        ),
-        ("one target twice", "invalid_problem", spoil(&good, r#""user_input_name": "b""#, r#""user_input_name": "a""#)),
-    ];
-    for (what, code, text) in cases {
-        let error = model::read(&text, Form::Portable).map(|_| ()).expect_err(what);
-        assert_eq!(error.code(), code, "{what}: {error}");
+    model::read(&good(), Form::Portable).unwrap();
+    for [what, code, part, by] in SPOILT {
+        assert_refused(what, code, &spoil(&good(), part, by));
     }
-    // Nested in what is skipped, depth costs nothing.
-    model::read(&spoil(&good, "1e999", &deep_lists), Form::Portable).unwrap();
+    assert_refused("nothing", "bad_json", "");
+    assert_refused("a list", "bad_json", "[]");
+    assert_refused("half", "bad_json", &good()[..good().len() / 2]);
+    assert_refused("something behind", "bad_json", &format!("{} x", good()));
+    assert_refused("a byte order mark", "bad_json", &format!("\u{feff}{}", good()));
+    assert_refused("another version, unlike ours", "schema_version", r#"{"schema_version": {"major": 9, "minor": 0}}"#);
+}
+
+#[test]
+fn deep_nesting_is_refused_where_it_is_read_and_free_where_it_is_skipped() {
+    let call = |body: &str| {
+        let bare = node("torch.ops.higher_order.cond", &[], "y");
+        let argument = format!(r#"{{"name": "", "arg": {{"as_graph": {{"name": "g", "graph": {body}}}}}}}"#);
+        bare.replace(r#""inputs": []"#, &format!(r#""inputs": [{argument}]"#))
+    };
+    let nested = |depth| (0..depth).fold(graph(&[], &["a"], &[]), |inner, _| graph(&[call(&inner)], &["y"], &["y"]));
+    model::read(&program(&[call(&nested(10))], &["y"], &["y"]), Form::Portable).unwrap();
+    assert_refused("bodies in bodies", "bad_json", &program(&[call(&nested(200))], &["y"], &["y"]));
+    let lists = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    model::read(&spoil(&good(), "1e999", &lists), Form::Portable).unwrap();
 }

@@ -141,14 +141,15 @@ impl<'a> Editor<'_, '_, 'a> {
 
     /// Decides which nodes go: the collapsed copies, and pure calls that only they read.
     fn remove(&mut self, plan: &Plan, extract: &Extract) {
-        let mut pending = Vec::new();
+        let mut candidates = Vec::new();
         for (copy, decision) in &plan.decisions {
             if let (Decision::Collapse(_), Some(Key::Node(n))) = (decision, extract.keys[copy.index()]) {
                 self.removed.insert(n);
-                pending.push(n);
+                // A destination may have been computed for the copy alone; sources are read by others now.
+                candidates.extend(self.scope.copy_operands(n).ok().and_then(|[destination, _]| destination.node()));
             }
         }
-        let mut candidates: Vec<usize> = pending.iter().flat_map(|&n| self.operand_nodes(n)).collect();
+        candidates.retain(|n| !self.removed.contains(n));
         if candidates.is_empty() {
             return;
         }

@@ -86,7 +86,17 @@ impl<S: Source> Archive<S> {
 
     /// Reads and checks the directory.
     pub fn open(source: S) -> Result<Self, Error> {
-        let end = End::find(&source)?.ok_or_else(|| Fault::Truncated.at("the zip directory"))?;
+        let truncated = || Fault::Truncated.at("the zip directory");
+        let end = End::find(&source)?.ok_or_else(truncated)?;
+        // In a file that was cut off, the last end record belongs to a zip that is an entry of it.
+        let may_be_inner = end.end() != source.size()?;
+        match Self::open_at(source, end) {
+            Err(Error::Archive { .. }) if may_be_inner => Err(truncated()),
+            opened => opened,
+        }
+    }
+
+    fn open_at(source: S, end: End) -> Result<Self, Error> {
         let end_start = end.start;
         let place = end.resolve(&source)?;
         if place.size > MAX_DIRECTORY {
@@ -311,6 +321,10 @@ impl End {
             }
         }
         Ok(None)
+    }
+
+    fn end(&self) -> u64 {
+        self.start + (END_SIZE + self.comment.len()) as u64
     }
 
     /// Follows the locator to the 64-bit record, if there is one. Both records must say the same.
