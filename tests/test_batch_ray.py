@@ -1,4 +1,4 @@
-"""`--engine ray` on a cluster of this machine, with several workers; one is killed in the middle."""
+"""`--engine ray` on a cluster of this machine, with several workers, of which some are killed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_relative_paths_are_those_of_the_driver(cluster: str, tmp_path: Path) ->
     words, environment = command(
         "rewrite", "zoo", "-o", "out", "--engine", "ray", "--address", cluster, "--json"
     )
-    environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, environment.get("PYTHONPATH", "").split(os.pathsep)))
+    environment["PYTHONPATH"] = os.pathsep.join(
+        map(os.path.abspath, environment.get("PYTHONPATH", "").split(os.pathsep))
+    )
     result = subprocess.run(
         words, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment
     )

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -231,7 +232,11 @@ def test_rewrite_makes_a_whole_copy_of_the_zoo(zoo: Path, tmp_path: Path) -> Non
     before, out = archives.tree(zoo), tmp_path / "out"
     result = run("rewrite", zoo, "-o", out)
     assert result.returncode == 0
-    changes = [archives.CHANGES[name.partition("/")[2].rpartition("-")[0]] for name in before if name.endswith(".pt2")]
+    changes = [
+        archives.CHANGES[name.partition("/")[2].rpartition("-")[0]]
+        for name in before
+        if name.endswith(".pt2")
+    ]
     assert rows(result.stdout)["rewritten"] == str(sum(changes))
     assert rows(result.stdout)["nothing to do"] == str(len(changes) - sum(changes))
     after = archives.tree(out)
@@ -243,7 +248,9 @@ def test_rewrite_makes_a_whole_copy_of_the_zoo(zoo: Path, tmp_path: Path) -> Non
     assert archives.tree(tmp_path / "again") == after
 
 
-def test_a_second_run_skips_what_is_done(zoo: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_second_run_skips_what_is_done(
+    zoo: Path, expected: dict[str, bytes], tmp_path: Path
+) -> None:
     out = tmp_path / "expected"
     times = {path: path.stat().st_mtime_ns for path in out.rglob("*.pt2")}
     (zoo / "a" / "redundant-0.pt2").write_bytes(archives.archive("dynamic"))
@@ -359,6 +366,10 @@ def test_killed_anywhere_it_leaves_whole_files_and_goes_on(tmp_path: Path) -> No
     assert archives.tree(out) == expected  # no temporary file is left either
 
 
+def is_there(path: Path, contents: bytes) -> bool:
+    return path.read_bytes() == contents
+
+
 def test_killed_in_place_it_leaves_old_files_or_new_ones(tmp_path: Path) -> None:
     zoo = large_zoo(tmp_path / "zoo")
     before = archives.tree(zoo)
@@ -369,7 +380,7 @@ def test_killed_in_place_it_leaves_old_files_or_new_ones(tmp_path: Path) -> None
         words, environment = command("rewrite", zoo, "--in-place", "--jobs", 2)
         process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
         probe = sorted(changing)[int(share * len(changing))]
-        wait_for(lambda: (zoo / probe).read_bytes() == expected[probe], process)
+        wait_for(partial(is_there, zoo / probe, expected[probe]), process)
         process.kill()
         process.wait()
         now = archives.tree(zoo)

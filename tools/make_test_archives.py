@@ -39,6 +39,7 @@ class Program(nn.Module):
             self.register_buffer(name, tensor)
 
     def forward(self, *args: Tensor) -> Any:
+        """Calls it."""
         return self.function(self, *args)
 
 
@@ -64,20 +65,20 @@ def decomposed(
     return program
 
 
-# Programs
-
-
 def step(self: Program, cache: Tensor, row: Tensor) -> Tensor:
+    """One redundant copy for each decomposition after the first."""
     cache.add_(row)
     return cache.sum()
 
 
 def converts(self: Program, cache: Tensor, row: Tensor) -> Tensor:
+    """A copy that casts has to stay."""
     cache.copy_(row)
     return cache + 1
 
 
 def shifts(self: Program, x: Tensor) -> Tensor:
+    """A delay line; stock torch takes its snapshot away."""
     out = self.b + 1
     self.b.copy_(self.a)
     self.a.copy_(x)
@@ -85,6 +86,7 @@ def shifts(self: Program, x: Tensor) -> Tensor:
 
 
 def swaps(self: Program, x: Tensor) -> Tensor:
+    """Two buffers change places; stock torch loses one."""
     old = self.b.clone()
     self.b.copy_(self.a)
     self.a.copy_(old)
@@ -92,17 +94,20 @@ def swaps(self: Program, x: Tensor) -> Tensor:
 
 
 def restores(self: Program, x: Tensor) -> Tensor:
+    """One buffer receives another; stock ExecuTorch drops the write."""
     out = self.live + x
     self.live.copy_(self.saved)
     return out
 
 
 def rounds(self: Program, x: Tensor) -> Tensor:
+    """A cast into a buffer, which stock torch takes away under its reader."""
     self.state.copy_(x * 1.001)
     return self.state * 2
 
 
 def writes_twice(self: Program, a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    """Two inputs receive one value."""
     value = x * 2
     a.copy_(value)
     b.copy_(value)
@@ -150,9 +155,7 @@ def main() -> None:
     save("redundant", decomposed(step, cache, row, times=3))
     save("canonical", decomposed(step, cache, row))
     save("cast", decomposed(converts, half, row, times=3))
-    save(
-        "two-models", decomposed(step, cache, row, times=3), decomposed(step, cache[:2], row[:2])
-    )
+    save("two-models", decomposed(step, cache, row, times=3), decomposed(step, cache[:2], row[:2]))
     shapes = {"args": ({0: rows}, {0: rows})}
     save("dynamic", decomposed(step, cache, row, times=3, dynamic_shapes=shapes))
     save("delay-line", decomposed(shifts, row, a=torch.zeros(4), b=torch.zeros(4)))

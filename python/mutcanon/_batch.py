@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 #: Version of an outcome's JSON form; a field may be added in a minor release.
 SCHEMA_VERSION = 1
 
-Status = Literal[
-    "clean", "found", "rewritten", "would_rewrite", "unchanged", "foreign", "failed"
-]
+Status = Literal["clean", "found", "rewritten", "would_rewrite", "unchanged", "foreign", "failed"]
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,8 @@ def shard(units: Iterable[Unit], index: int, count: int) -> list[Unit]:
     """
 
     def place(name: str) -> int:
-        return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass")).digest()[:8])
+        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass")).digest()
+        return int.from_bytes(digest[:8], "big")
 
     return [unit for unit in units if place(unit.name) % count == index - 1]
 
@@ -224,7 +223,9 @@ def _run_unit(unit: Unit, settings: Settings) -> Outcome:
         before = _journal.fingerprint(unit.source)
         if before is not None and _is_done(unit, before):
             # With any status: it is in the journal, which does not travel to the workers.
-            return Outcome(unit.name, unit.source, unit.target, "clean", resumed=True, before=before)
+            return Outcome(
+                unit.name, unit.source, unit.target, "clean", resumed=True, before=before
+            )
     with _store.local_copy(unit.source) as path:
         try:
             result = _apply(path, unit, settings)
@@ -259,7 +260,9 @@ def _apply(path: str, unit: Unit, settings: Settings) -> dict[str, Any]:
         return _parse(_core.rewrite_archive(path, target, form, verify=verify))
     with _store.temporary() as staged:
         result = _parse(_core.rewrite_archive(path, staged, form, verify=verify))
-        if result["action"] == "rewritten" or (result["action"] == "copied" and not unit.is_in_place):
+        if result["action"] == "rewritten" or (
+            result["action"] == "copied" and not unit.is_in_place
+        ):
             _store.upload(staged, target)
     return result
 

@@ -1,8 +1,8 @@
 """What earlier runs did, so that the next one skips it: by content, never by time.
 
-A journal lies beside the output and has a line for each file that was done: what the file held, what
-was made of it, and the outcome, which stands in the next summary as if it had happened then. What
-failed has no line and is tried again. A line that a killed process left half written is no line.
+A journal lies beside the output and has a line for each file that was done: what the file held,
+what was made of it, and the outcome, which stands in the next summary as if it had happened then.
+What failed has no line and is tried again. A line that a killed process left half written is none.
 
 What a file holds is told by its zip directory, which has a checksum of every entry: some kilobytes
 are read, not gigabytes, from a URL too.
@@ -49,7 +49,9 @@ def fingerprint(path: str) -> str | None:
         start = int.from_bytes(end64[48:56], "little")
     if start >= size:
         return None
-    directory = tail[start - tail_start :] if start >= tail_start else _store.read(path, start, size)
+    directory = (
+        tail[start - tail_start :] if start >= tail_start else _store.read(path, start, size)
+    )
     return hashlib.blake2b(directory, digest_size=16, person=b"mutcanon").hexdigest() + f"-{size}"
 
 

@@ -17,7 +17,7 @@ import click
 from mutcanon import _batch
 from mutcanon._journal import Journal
 from mutcanon.cli import EXIT_FAILURE, messages, output
-from mutcanon.cli._progress import Progress
+from mutcanon.cli._progress import progress
 from mutcanon.cli._summary import Summary
 
 if TYPE_CHECKING:
@@ -30,18 +30,16 @@ EXIT_FOUND = 1
 EXIT_INTERRUPTED = 130
 
 
-class _Shard(click.ParamType):
-    """I/N."""
-
-    name = "I/N"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        index, slash, count = str(value).partition("/")
-        if slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count):
-            return int(index), int(count)
-        self.fail(f"{value!r} is not like 2/8, part 2 of 8 parts", param, ctx)
+def _shard(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
+    """I/N as two numbers."""
+    if value is None:
+        return None
+    index, _, count = value.partition("/")
+    if index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count):
+        return int(index), int(count)
+    raise click.BadParameter(f"{value!r} is not like 2/8, part 2 of 8 parts")
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,10 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
             help="Files at a time on this machine.",
         ),
         click.option(
-            "--shard", type=_Shard(), help="Do part I of N parts; a file's name decides its part."
+            "--shard",
+            metavar="I/N",
+            callback=_shard,
+            help="Do part I of N parts; a file's name decides its part.",
         ),
         click.option("--fail-fast", is_flag=True, help="Stop at the first file that fails."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object a file."),
@@ -146,12 +147,12 @@ def run(
     journal = _journal(settings, options)
     summary = Summary(settings.command, len(units))
     position = {unit.source: i for i, unit in enumerate(units)}
-    with _stoppable() as stop, Progress(settings.command, units) as progress:
+    with _stoppable() as stop, progress(settings.command, units) as move:
         in_order = _InOrder(partial(_print, options.as_json, show))
         try:
             for outcome in _batch.run(units, settings, _engine(options), stop, journal):
                 summary.add(outcome)
-                progress.add(outcome)
+                move(outcome)
                 if outcome.status == "failed":
                     messages().print(
                         f"failed: {outcome.message} [{outcome.code}]", markup=False, soft_wrap=True

@@ -12,11 +12,8 @@ if TYPE_CHECKING:
 
 def change_lines(outcome: Outcome) -> list[str]:
     """What would change in a file: a line for each program."""
-    lines = []
-    for model in outcome.models:
-        if changes := _changes(model):
-            lines.append(f"{label(outcome, model)}: {changes}")
-    return lines
+    described = [(label(outcome, model), _changes(model)) for model in outcome.models]
+    return [f"{where}: {changes}" for where, changes in described if changes]
 
 
 def label(outcome: Outcome, model: dict[str, Any]) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mutcanon.cli import messages
 from mutcanon.cli._summary import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Iterator, Sequence
 
     from mutcanon._batch import Outcome, Unit
 
@@ -21,47 +20,34 @@ if TYPE_CHECKING:
 _FIXED_COST = 1 << 20
 
 
-class Progress:
-    """Knows how much is done, and shows it while it is entered."""
+@contextlib.contextmanager
+def progress(verb: str, units: Sequence[Unit]) -> Iterator[Callable[[Outcome], None]]:
+    """Shows a bar while it is entered, and gives what moves it on."""
+    console = messages()
+    bar = Progress(
+        TextColumn(verb),
+        BarColumn(),
+        TextColumn("{task.fields[files]} of {task.fields[all]} files"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+        # Results that go to a file must not turn up here.
+        redirect_stdout=sys.stdout.isatty(),
+    )
+    task = bar.add_task(verb, total=sum(map(_cost, units)), files=0, all=len(units), rate="")
+    files = size = 0
 
-    def __init__(self, verb: str, units: Sequence[Unit]) -> None:
-        console = messages()
-        self._bar = Bar(
-            TextColumn(verb),
-            BarColumn(),
-            TextColumn("{task.fields[files]} of {task.fields[all]} files"),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-            # Results that go to a file must not turn up here.
-            redirect_stdout=sys.stdout.isatty(),
-        )
-        self._task = self._bar.add_task(
-            verb, total=sum(map(_cost, units)), files=0, all=len(units), rate=""
-        )
-        self._files = self._bytes = 0
+    def move(outcome: Outcome) -> None:
+        nonlocal files, size
+        files, size = files + 1, size + outcome.size
+        seconds = bar.tasks[task].elapsed or 1e-9
+        rate = f"{files / seconds:.0f} files/s, {readable(size / seconds)}/s"
+        bar.update(task, advance=_cost(outcome), files=files, rate=rate)
 
-    def add(self, outcome: Outcome) -> None:
-        """One file more is done."""
-        self._files += 1
-        self._bytes += outcome.size
-        seconds = self._bar.tasks[self._task].elapsed or 1e-9
-        rate = f"{self._files / seconds:.0f} files/s, {readable(self._bytes / seconds)}/s"
-        self._bar.update(self._task, advance=_cost(outcome), files=self._files, rate=rate)
-
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
+    with bar:
+        yield move
 
 
 def _cost(file: Unit | Outcome) -> int:

@@ -41,9 +41,7 @@ def command(
     """
     if (directory is None) is not in_place:
         raise click.UsageError("either -o DIR or --in-place is needed")
-    settings = _batch.Settings(
-        "rewrite", form=options.form, verify=options.verify, dry_run=dry_run
-    )
+    settings = _batch.Settings("rewrite", form=options.form, verify=options.verify, dry_run=dry_run)
     if directory is None:
         units = [_in_place(item) for item in _store.discover(paths)]
     else:
