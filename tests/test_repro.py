@@ -56,7 +56,7 @@ def results(directory: Path) -> dict[str, dict[str, bool]]:
     return found
 
 
-def tests_for(names: Iterable[str]) -> set[str]:
+def names_of_tests(names: Iterable[str]) -> set[str]:
     """Names of the tests for some consumers, without those that cannot run here."""
     has_executorch = importlib.util.find_spec("executorch") is not None
     return {
@@ -85,6 +85,7 @@ def test_each_finding_is_known() -> None:
         assert found == FOUND.get(path.stem, {}), path.stem
 
 
+@pytest.mark.slow
 def test_each_test_fails_and_passes_once_the_archive_is_mended(tmp_path: Path) -> None:
     outcomes = [check(archives.DATA / f"{name}.pt2") for name in FOUND]
     write_tests(outcomes, tmp_path / "wrong")
@@ -92,7 +93,7 @@ def test_each_test_fails_and_passes_once_the_archive_is_mended(tmp_path: Path) -
     for name, findings in FOUND.items():
         for i, (code, consumers) in enumerate(findings.items()):
             file = f"test_{name.replace('-', '_')}_model_{code}_{i}.py"
-            expected = tests_for(consumers)
+            expected = names_of_tests(consumers)
             if code == "already_lost":
                 expected = {"test_value_has_the_type_of_its_target"}
             assert wrong.get(file, {}) == dict.fromkeys(expected, False), file
