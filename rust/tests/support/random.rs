@@ -18,7 +18,7 @@ pub trait Choices {
     }
 }
 
-/// Pseudo-random choices (SplitMix64).
+/// Pseudo-random choices (`SplitMix64`).
 pub struct Seeded(pub u64);
 
 impl Choices for Seeded {
