@@ -76,7 +76,7 @@ def corrupt() -> dict[str, tuple[bytes, str]]:
     flipped[whole.index(b'{"graph_module"') + 20] ^= 1
     return {
         "truncated.pt2": (whole[:2000], "truncated"),
-        "clipped.pt2": (whole[:-100], "bad_zip"),
+        "clipped.pt2": (whole[:-100], "truncated"),
         "flipped.pt2": (bytes(flipped), "checksum"),
         "empty.pt2": (b"", "unknown_format"),
         "noise.pt2": (bytes(range(7, 256)) * 9, "unknown_format"),

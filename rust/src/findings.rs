@@ -223,7 +223,9 @@ impl Finder<'_> {
             let Output::Mutation { value, .. } = self.problem.outputs[i] else { continue };
             let slot = &mut owner[view.base(value).index()];
             match *slot {
-                Some(first) => self.add(FindingCode::SharedValue, i, Some(first), &[Module, Decompositions, ExecuTorch]),
+                Some(first) => {
+                    self.add(FindingCode::SharedValue, i, Some(first), &[Module, Decompositions, ExecuTorch])
+                }
                 None => *slot = Some(i),
             }
         }
