@@ -224,7 +224,7 @@ impl Finder<'_> {
             let slot = &mut owner[view.base(value).index()];
             match *slot {
                 Some(first) => {
-                    self.add(FindingCode::SharedValue, i, Some(first), &[Module, Decompositions, ExecuTorch])
+                    self.add(FindingCode::SharedValue, i, Some(first), &[Module, Decompositions, ExecuTorch]);
                 }
                 None => *slot = Some(i),
             }
