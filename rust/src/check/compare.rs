@@ -61,8 +61,8 @@ pub fn check(case: &Case) -> Result<Verdict, Error> {
         let now = in_parallel(&mut world, &mut after, &case.after);
         judge.values(&world.arena, &due, &now);
         let usual = match &case.consumer {
-            Consumer::Steps(_) | Consumer::Torch => &Consumer::Torch,
-            Consumer::ExecuTorch | Consumer::Nobody => &Consumer::ExecuTorch,
+            Consumer::Steps(_) => &Consumer::Torch,
+            consumer => consumer,
         };
         let was = in_sequence(&mut world, &mut before, &case.before, usual);
         let found = in_sequence(&mut world, &mut after, &case.after, &case.consumer);

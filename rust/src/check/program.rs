@@ -202,8 +202,6 @@ pub enum Consumer {
     ExecuTorch,
     /// A write-back that takes these steps.
     Steps(Vec<Step>),
-    /// The graph itself, in place: what an input holds in the end is its new value.
-    Nobody,
 }
 
 /// Everything there is to check.
