@@ -6,6 +6,7 @@ lowers, as they do for a user who changes one import.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import time
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import ExecutorchBackendConfig
+from executorch.exir.passes import MemoryPlanningPass
 from executorch.exir.schema import KernelCall
 
 from mutcanon import _executorch
@@ -51,7 +54,26 @@ class Lowered:
 def lower(exported: ExportedProgram, lower_with: Callable[..., Any]) -> Lowered:
     """Lowers for XNNPACK, with stock's `to_edge_transform_and_lower` or ours."""
     start = time.perf_counter()
-    manager = lower_with(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
+    lowered = emit(to_edge(exported, lower_with))
+    return dataclasses.replace(lowered, seconds=time.perf_counter() - start)
+
+
+def to_edge(exported: ExportedProgram, lower_with: Callable[..., Any]) -> Any:
+    """The edge programs, lowered for XNNPACK."""
+    return lower_with(exported, partitioner=[XnnpackPartitioner()])
+
+
+def emit(edge: Any, *, caller_owns_inputs: bool = False) -> Lowered:
+    """The program that an edge manager makes; stock's can do so once.
+
+    Args:
+        edge: The manager.
+        caller_owns_inputs: Whether a step works on the caller's tensors. Otherwise they are copied
+            into planned memory first.
+    """
+    planning = MemoryPlanningPass(alloc_graph_input=not caller_owns_inputs)
+    start = time.perf_counter()
+    manager = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
     seconds = time.perf_counter() - start
     plan = manager.executorch_program.execution_plan[0]
     buffer = manager.buffer
