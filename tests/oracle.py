@@ -69,10 +69,14 @@ def eager(module: torch.nn.Module, arguments: Arguments, steps: int = 3) -> Trac
 
 
 def unlifted(
-    ep: ExportedProgram, arguments: Arguments, mutated: frozenset[int], steps: int = 3
+    ep: ExportedProgram,
+    arguments: Arguments,
+    mutated: frozenset[int],
+    steps: int = 3,
+    unlift: Callable[..., torch.nn.Module] = ExportedProgram.module,
 ) -> Trace:
     """Runs `ep.module()`: stock torch's write-back, one target after another."""
-    module = copy.deepcopy(ep).module(check_guards=False)
+    module = unlift(copy.deepcopy(ep), check_guards=False)
     call: Call = lambda args, kwargs: module(*args, **kwargs)  # noqa: E731
     return Trace(run(call, arguments, steps, mutated, lambda: _named_state(module)), mutated)
 
@@ -138,29 +142,36 @@ class _Machine:
         wanted = {s.target for s in specs if s.kind != InputKind.USER_INPUT and s.target in stored}
         # One deep copy of all, so that what shares storage goes on sharing it.
         self.stored = copy.deepcopy({name: stored[name] for name in sorted(wanted)})
+        self.given: dict[str, Any] = {}
 
     def named_state(self) -> dict[str, torch.Tensor]:
         kinds = {InputKind.BUFFER, InputKind.PARAMETER}
         specs = self.ep.graph_signature.input_specs
         return {s.target: self.stored[s.target] for s in specs if s.kind in kinds}
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The graph's outputs, from the state as it is."""
         order = self.ep.call_spec.in_spec.children()[1].context
         kwargs = {name: kwargs[name] for name in order}
-        given = iter(pytree.tree_leaves((args, kwargs)))
-        specs = self.ep.graph_signature.input_specs
-        inputs, by_name = [], {}
-        for spec in specs:
-            value = next(given) if spec.kind == InputKind.USER_INPUT else self.stored[spec.target]
-            inputs.append(value)
-            by_name[spec.arg.name] = by_name[spec.target] = value
-        results = Interpreter(self.ep.graph_module).run(*inputs, enable_io_processing=False)
+        users = iter(pytree.tree_leaves((args, kwargs)))
+        self.given = {
+            spec.arg.name: (
+                next(users) if spec.kind == InputKind.USER_INPUT else self.stored[spec.target]
+            )
+            for spec in self.ep.graph_signature.input_specs
+        }
+        interpreter = Interpreter(self.ep.graph_module)
+        return interpreter.run(*self.given.values(), enable_io_processing=False)
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        results = self.compute(args, kwargs)
         # A snapshot first: assigning one target must not change a value that is read off another.
         results = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), results)
         outputs = []
+        targets = {**self.stored, **self.given}
         for spec, value in zip(self.ep.graph_signature.output_specs, results, strict=True):
             if spec.kind in MUTATIONS:
-                by_name[spec.target].detach().copy_(value)
+                targets[spec.target].detach().copy_(value)
             elif spec.kind == OutputKind.USER_OUTPUT:
                 outputs.append(value)
         return outputs
@@ -207,20 +218,21 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def sharing(ep: ExportedProgram, arguments: Arguments) -> set[tuple[int, Any]]:
-    """What the results of `ep.module()` share storage with: (output, input) and (output, output).
+    """What the user outputs of a program share storage with: (output, input), (output, output).
 
-    Inputs are positions, stored tensors names, outputs ("output", position).
+    Inputs of the graph are named, user outputs are positions. This is about the graph itself: what
+    a caller gets in the end also depends on the write-back.
     """
-    module = copy.deepcopy(ep).module(check_guards=False)
+    machine = _Machine(ep)
     args, kwargs = arguments(0)
     with torch.no_grad():
-        outputs = pytree.tree_leaves(module(*args, **kwargs))
-    owners: list[tuple[Any, Any]] = list(enumerate(pytree.tree_leaves((args, kwargs))))
-    owners += _named_state(module).items()
+        results = machine.compute(args, kwargs)
+    specs = ep.graph_signature.output_specs
+    outputs = [r for s, r in zip(specs, results, strict=True) if s.kind == OutputKind.USER_OUTPUT]
     found: set[tuple[int, Any]] = set()
     for i, output in enumerate(outputs):
-        found |= {(i, key) for key, value in owners if _share(output, value)}
-        found |= {(i, ("output", j)) for j in range(i) if _share(output, outputs[j])}
+        found |= {(i, name) for name, value in machine.given.items() if _share(output, value)}
+        found |= {(i, j) for j in range(i) if _share(output, outputs[j])}
     return found
 
 
@@ -305,8 +317,9 @@ def require_invariants(
     for spec, node in zip(new.output_specs, nodes, strict=True):
         if isinstance(node, Node):
             assert spec.arg.name == node.name
-    kinds = [s.kind in MUTATIONS for s in new.output_specs]
-    assert kinds == sorted(kinds, reverse=True), "mutation outputs come first"
+    places = {OutputKind.TOKEN: 0, **dict.fromkeys(MUTATIONS, 1)}
+    kinds = [places.get(s.kind, 2) for s in new.output_specs]
+    assert kinds == sorted(kinds), "tokens, then mutations, then what the user gets"
     assert _targets(old) == _targets(new)
     names = [node.name for node in after.graph.nodes]
     assert len(set(names)) == len(names)

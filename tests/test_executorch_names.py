@@ -31,6 +31,14 @@ def test_a_site_that_moved_is_named(site: object, monkeypatch: pytest.MonkeyPatc
     assert error.value.code == "moved_name"
 
 
+def test_the_loader_is_where_we_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = importlib.import_module("executorch.extension.pybindings.portable_lib")
+    assert callable(runtime._load_for_executorch_from_buffer)
+    monkeypatch.delattr(runtime, "_load_for_executorch_from_buffer")
+    with pytest.raises(VersionError, match="_load_for_executorch_from_buffer"):
+        _executorch.load(b"no program")
+
+
 def test_somebody_elses_function_is_not_known() -> None:
     found = _executorch.generate_edge_program()
     assert not found.is_known(lambda config, program: program)

@@ -50,3 +50,27 @@ def test_the_functions_that_we_replace_are_the_ones_we_know():
     for find in (_torch.insert_copy_site, _torch.copy_removal_site):
         site = find()
         assert site.is_known(getattr(site.owner, site.attribute))
+
+
+def test_erasing_many_nodes_leaves_what_erasing_each_leaves():
+    def chain():
+        graph = torch.fx.Graph()
+        x = graph.placeholder("x")
+        nodes = [x]
+        for _ in range(4):
+            nodes.append(graph.call_function(torch.ops.aten.copy.default, (x, nodes[-1])))
+        graph.output((x,))
+        return graph, nodes[:0:-1]
+
+    one, nodes = chain()
+    for node in nodes:
+        one.erase_node(node)
+    many, nodes = chain()
+    _torch.erase_nodes(many, nodes)
+    many.lint()
+    assert str(many) == str(one)
+    assert len(many.nodes) == len(one.nodes) == 2
+    assert all(n._erased for n in nodes)
+    x = next(iter(many.nodes))
+    assert [u.op for u in x.users] == ["output"]
+    assert not many.find_nodes(op="call_function", target=torch.ops.aten.copy.default)

@@ -1,9 +1,9 @@
 """Real models with mutable state, built offline from their config classes with random weights.
 
-`MODELS` maps a name to a function that builds a `Model`: one decode or streaming step. In `*_inputs`
-the state is user inputs that are mutated in place, as transformers' StaticCache does when it is
-passed in; in `*_buffers` it is registered buffers. Export and lower under torch.no_grad(). No
-model's library is imported before its function is called.
+`MODELS` maps a name to a function that builds a `Model`: one decode or streaming step. In
+`*_inputs` the state is user inputs that are mutated in place, as transformers' StaticCache does
+when it is passed in; in `*_buffers` it is registered buffers. Export and lower under
+torch.no_grad(). No model's library is imported before its function is called.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def _slots(cache: Any) -> list[tuple[dict[str, Any], str]]:
     cache = getattr(cache, "self_attention_cache", cache)
     slots = []
     for layer in cache.layers:
-        for name in ("keys", "values", "cumulative_length"):
-            if isinstance(getattr(layer, name, None), torch.Tensor):
-                slots.append((layer.__dict__, name))
+        names = ("keys", "values", "cumulative_length")
+        tensors = [n for n in names if isinstance(getattr(layer, n, None), torch.Tensor)]
+        slots += [(layer.__dict__, name) for name in tensors]
         for name in ("conv_states", "recurrent_states"):
             states = getattr(layer, name, None) or {}
             slots += [(states, k) for k, v in states.items() if isinstance(v, torch.Tensor)]
@@ -571,7 +571,9 @@ def silero_vad() -> Model:
     from executorch.examples.models.silero_vad.export_silero_vad import INPUT_SIZE, SileroVAD16k
 
     torch.manual_seed(0)
-    return Model(SileroVAD16k().eval(), lambda i: (_sound(i, 1, INPUT_SIZE), torch.zeros(2, 1, 128)))
+    return Model(
+        SileroVAD16k().eval(), lambda i: (_sound(i, 1, INPUT_SIZE), torch.zeros(2, 1, 128))
+    )
 
 
 @model

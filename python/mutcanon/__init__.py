@@ -13,24 +13,36 @@ from mutcanon._core import __version__
 
 if TYPE_CHECKING:
     from mutcanon._canonicalize import analyze, canonicalize, canonicalize_
+    from mutcanon._check import CheckResult, check
+    from mutcanon._enable import disable, enable, enabled
     from mutcanon._report import Report
     from mutcanon._unlift import module, run_decompositions
 
 __all__ = [
+    "CheckResult",
     "Report",
     "__version__",
     "analyze",
     "canonicalize",
     "canonicalize_",
+    "check",
+    "disable",
+    "enable",
+    "enabled",
     "module",
     "run_decompositions",
 ]
 
 _HOMES = {
+    "CheckResult": "mutcanon._check",
     "Report": "mutcanon._report",
     "analyze": "mutcanon._canonicalize",
     "canonicalize": "mutcanon._canonicalize",
     "canonicalize_": "mutcanon._canonicalize",
+    "check": "mutcanon._check",
+    "disable": "mutcanon._enable",
+    "enable": "mutcanon._enable",
+    "enabled": "mutcanon._enable",
     "module": "mutcanon._unlift",
     "run_decompositions": "mutcanon._unlift",
 }

@@ -62,6 +62,16 @@ ALLOCATING_COMPOSITES = frozenset(
     }
 )
 
+#: The same for operators that ExecuTorch registers, by name since it may not be there. The edge
+#: dialect's `clone` is among them, and the snapshot of a swap is such a clone.
+ALLOCATING_EDGE_OPERATORS = frozenset(
+    {
+        "dim_order_ops::_clone_dim_order",
+        "dim_order_ops::_empty_dim_order",
+        "dim_order_ops::_to_dim_order_copy",
+    }
+)
+
 #: Operators that write into a copy of their first argument and so keep its quantizer (semantics
 #: 3.4).
 REPRESENTATION_KEEPERS = frozenset(
@@ -86,7 +96,7 @@ REPRESENTATION_KEEPERS = frozenset(
 )
 
 #: Higher-order operators whose results never share storage with their operands.
-_FRESH_HIGHER_ORDER = (
+FRESH_HIGHER_ORDER = (
     "associative_scan",
     "auto_functionalized",
     "auto_functionalized_v2",
@@ -157,7 +167,7 @@ def is_copy(target: Any) -> bool:
 def _read(target: Any) -> OpFacts:
     op = aten_op(target)
     if isinstance(op, HigherOrderOperator):
-        return _FRESH if op.__name__ in _FRESH_HIGHER_ORDER else _UNKNOWN
+        return _FRESH if op.__name__ in FRESH_HIGHER_ORDER else _UNKNOWN
     schema = getattr(op, "_schema", None)
     if schema is None:
         return _UNKNOWN
@@ -165,8 +175,9 @@ def _read(target: Any) -> OpFacts:
     aliases = tuple(_aliased(r.alias_info, arguments) for r in schema.returns)
     written = tuple(i for i, a in enumerate(arguments) if a is not None and a.is_write)
     names = tuple(a.name for a in schema.arguments)
-    says_nothing = not any(aliases) and not written and op not in ALLOCATING_COMPOSITES
-    unknown = says_nothing and isinstance(op, OpOverload) and is_composite(op)
+    says_nothing = not any(aliases) and not written
+    allocates = op in ALLOCATING_COMPOSITES or schema.name in ALLOCATING_EDGE_OPERATORS
+    unknown = says_nothing and not allocates and isinstance(op, OpOverload) and is_composite(op)
     return OpFacts(() if unknown else aliases, written, unknown, names)
 
 

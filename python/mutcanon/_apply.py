@@ -17,7 +17,7 @@ from torch.export.graph_signature import ExportGraphSignature, OutputSpec, Tenso
 from torch.fx import Graph, GraphModule, Node
 
 from mutcanon._alias import copy_op, op_facts
-from mutcanon._torch import call_targets, mark_stale, new_graph_module
+from mutcanon._torch import call_targets, erase_nodes, mark_stale, new_graph_module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,10 +97,10 @@ def apply(prepared: Prepared) -> tuple[list[Any], dict[str, str]]:
     base_of: dict[Node, Node] = {nodes[c]: nodes[b] for c, b in zip(copies, bases, strict=True)}  # type: ignore[misc]
     output = graph.output_node()
     for collapsed, base in base_of.items():
-        for user in list(collapsed.users):
-            # The output node is rewritten below, and a collapsed reader is erased.
-            if user is not output and user not in base_of:
-                user.replace_input_with(collapsed, base)
+        # The output node is rewritten below, and a collapsed reader is erased.
+        others = [u for u in collapsed.users if u is not output and u not in base_of]
+        for user in others:
+            user.replace_input_with(collapsed, base)
     args = [base_of.get(a, a) if isinstance(a, Node) else a for a in prepared.outputs]
     new_copy = copy_op(call_targets(graph))
     for i, destination, source, meta in prepared.inserts:
@@ -129,19 +129,15 @@ def _set_output(output: Node, args: list[Any]) -> None:
 
 def _erase(graph: Graph, collapsed: dict[Node, Node]) -> None:
     """Erases the collapsed copies, readers first, and what only they read."""
-    erase = graph.erase_node
-    orphans: dict[Node, None] = {}
-    # Copies stand in graph order, so the last one has no reader left.
-    for node in reversed(collapsed):
-        for operand in node.all_input_nodes:
-            if operand not in collapsed and len(operand.users) == 1:
-                orphans[operand] = None
-        erase(node)
+    # A destination may have been computed for the copy alone; sources are read by others now.
+    orphans = {d: None for c in collapsed if (d := c.all_input_nodes[0]).op == "call_function"}
+    # Copies stand in graph order, so each comes after its readers here.
+    erase_nodes(graph, reversed(collapsed))
     while orphans:
         node, _ = orphans.popitem()
-        if not node.users and _is_removable(node):
+        if node not in collapsed and not node.users and _is_removable(node):
             operands = node.all_input_nodes
-            erase(node)
+            graph.erase_node(node)
             orphans.update(dict.fromkeys(operands))
 
 

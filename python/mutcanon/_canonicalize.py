@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from mutcanon import _apply
 from mutcanon._alias import is_copy, op_facts
+from mutcanon._check import is_always, require_right
 from mutcanon._core import finding_codes
 from mutcanon._extract import (
     MUTATIONS,
@@ -36,6 +37,7 @@ from mutcanon.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mutcanon._check import Consumer
     from mutcanon._core import Plan
     from mutcanon._extract import Extract
 
@@ -50,7 +52,9 @@ _KINDS = {
 }
 
 
-def canonicalize(ep: ExportedProgram, *, form: Form = "portable") -> ExportedProgram:
+def canonicalize(
+    ep: ExportedProgram, *, form: Form = "portable", check: bool = False
+) -> ExportedProgram:
     """Collapses every copy that is proved redundant.
 
     Works on programs in functional form, in the ATen or the edge dialect; a program straight from
@@ -62,11 +66,14 @@ def canonicalize(ep: ExportedProgram, *, form: Form = "portable") -> ExportedPro
         form: "portable" is also right under a stock write-back in signature order. "minimal" keeps
             fewer copies and needs a write-back that orders them, as `mutcanon.module` and
             `mutcanon.executorch` do it.
+        check: Have the independent checker compare the result with `ep`, under every write-back
+            that the form promises to be right for (see `mutcanon.check`).
 
     Returns:
         A new program, or the very same object when there is nothing to do.
 
     Raises:
+        InternalError: When the checker objects; please report the message.
         InvalidProgramError: When the signature and the graph disagree.
         UnsupportedError: When `ep` is no exported program or `form` is unknown.
 
@@ -86,17 +93,25 @@ def canonicalize(ep: ExportedProgram, *, form: Form = "portable") -> ExportedPro
         True
     """
     planned = _plan(ep, form)
+    is_checked = check or is_always()
     if not _changes(planned):
+        if is_checked:
+            _check(ep, ep, planned, form)
         return ep
     nodes: dict[Node, Node] = {}
     gm = _apply.copy_module(ep.graph_module, nodes)
     modules = dict(zip(_modules(ep.graph_module), _modules(gm), strict=True))
     moved = [p.moved_to(modules[p.extract.gm], nodes) for p in planned]
     signature, calls = _edit(ep, moved)
-    return with_parts(ep, gm, signature, calls)
+    result = with_parts(ep, gm, signature, calls)
+    if is_checked:
+        _check(ep, result, planned, form)
+    return result
 
 
-def canonicalize_(ep: ExportedProgram, *, form: Form = "portable") -> ExportedProgram:
+def canonicalize_(
+    ep: ExportedProgram, *, form: Form = "portable", check: bool = False
+) -> ExportedProgram:
     """Like `canonicalize`, in place, for programs that the caller owns.
 
     The generated code of `ep.graph_module` is made anew when the module is next called.
@@ -104,14 +119,18 @@ def canonicalize_(ep: ExportedProgram, *, form: Form = "portable") -> ExportedPr
     Args:
         ep: The program; after an error it is as it was.
         form: As for `canonicalize`.
+        check: As for `canonicalize`; the result is made and checked aside first.
 
     Returns:
         `ep`.
 
     Raises:
+        InternalError: When the checker objects; please report the message.
         InvalidProgramError: When the signature and the graph disagree.
         UnsupportedError: When `ep` is no exported program or `form` is unknown.
     """
+    if check or is_always():
+        canonicalize(ep, form=form, check=True)
     planned = _plan(ep, form)
     if _changes(planned):
         replace_parts(ep, *_edit(ep, planned))
@@ -194,9 +213,10 @@ def _is_plain(ep: ExportedProgram, outputs: Sequence[Any]) -> bool:
             continue
         if value.op != "call_function" or not op_facts(value.target).is_fresh:
             return False
-        if mutation and value in seen:
+        if value in seen:
             return False
-        seen.add(value)
+        if mutation:
+            seen.add(value)
     return True
 
 
@@ -217,6 +237,26 @@ def _decide(ep: ExportedProgram, extract: Extract, layouts: Layouts, form: str) 
 
 def _changes(planned: list[Planned]) -> bool:
     return any(not p.plan.changes_nothing for p in planned)
+
+
+def _check(
+    before: ExportedProgram, after: ExportedProgram, planned: Sequence[Planned], form: Form
+) -> None:
+    """Refuses a result that the independent checker objects to."""
+    steps = [
+        ("save" if is_save else "write", output)
+        for p in planned
+        if not p.path
+        for is_save, output in p.plan.write_backs
+    ]
+    consumers: list[Consumer] = ["mutcanon"] if form == "minimal" else ["torch", "executorch"]
+    require_right(
+        before,
+        after,
+        consumers,
+        steps,
+        lambda: "\n".join(p.extract.problem.text() for p in planned),
+    )
 
 
 def _modules(gm: GraphModule) -> list[GraphModule]:

@@ -1,6 +1,23 @@
 """The compiled core. Private: import from `mutcanon`."""
 
+from os import PathLike
 from typing import final
+
+__all__ = [
+    "CoreError",
+    "Flow",
+    "Plan",
+    "Problem",
+    "__version__",
+    "analyze_archive",
+    "check",
+    "finding_codes",
+    "in_place_reasons",
+    "plan_text",
+    "reasons",
+    "refusals",
+    "rewrite_archive",
+]
 
 __version__: str
 
@@ -66,6 +83,35 @@ class Plan:
     @property
     def queries(self) -> list[tuple[int, int]]: ...
 
+@final
+class Flow:
+    """A whole graph in execution order, and what in it could be written in place.
+
+    `nodes` holds for each node its kind (0 placeholder, 1 fresh, 2 alias), for an alias a count and
+    the values that it may alias, then a count and the values it reads, a count and those it writes.
+    `outputs` is as in `Problem`. `candidates` holds for each its node, its result, the value that
+    it would write over, a count and the operands that must lie elsewhere.
+    """
+
+    def __new__(
+        cls, nodes: list[int], outputs: list[int], candidates: list[int], names: list[str]
+    ) -> Flow: ...
+    def schedule(
+        self,
+    ) -> tuple[list[tuple[str, int | None]], list[tuple[int, bool, int]]]: ...
+    def text(self) -> str: ...
+
+def in_place_reasons() -> list[tuple[str, str, str]]: ...
 def reasons() -> list[tuple[str, str, str]]: ...
 def finding_codes() -> list[tuple[str, str, str]]: ...
 def plan_text(problem: str, form: str) -> str: ...
+def analyze_archive(path: str | PathLike[str], form: str, *, verify: bool = False) -> str: ...
+def rewrite_archive(
+    source: str | PathLike[str],
+    destination: str | PathLike[str],
+    form: str,
+    *,
+    verify: bool = False,
+) -> str: ...
+def check(case: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]: ...
+def refusals() -> list[tuple[str, str]]: ...

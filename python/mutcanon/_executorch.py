@@ -12,6 +12,9 @@ from importlib import import_module, metadata
 from types import FunctionType, ModuleType
 from typing import Any
 
+import torch
+
+from mutcanon._alias import aten_op
 from mutcanon._patch import Site
 from mutcanon.errors import UnsupportedError, VersionError
 
@@ -26,6 +29,122 @@ def exir() -> ModuleType:
 def generate_edge_program() -> Site:
     """Turns one ATen program into an edge program, at the end of every path to one."""
     return _function(_module(_PROGRAM), "_generate_edge_program", ("config", "program"))
+
+
+def to_executorch() -> Site:
+    """Turns edge programs into an ExecuTorch program."""
+    return _function(exir().EdgeProgramManager, "to_executorch", ("self", "config"))
+
+
+def with_programs(manager: Any, programs: dict[str, Any]) -> Any:
+    """A copy of an `EdgeProgramManager` that has other programs; its class is the stock one."""
+    if set(getattr(manager, "_edge_programs", ())) != set(programs):
+        raise _moved("EdgeProgramManager._edge_programs")
+    new = object.__new__(exir().EdgeProgramManager)
+    new.__dict__.update(manager.__dict__)
+    new._edge_programs = programs
+    return new
+
+
+def fuse_quantization(program: Any) -> Any:
+    """ExecuTorch's own pass, which it runs before anything else in `to_executorch`."""
+    fusion = _module("executorch.exir.passes.quant_fusion_pass")
+    return fusion.quant_fusion_and_const_prop_pass(program)
+
+
+def edge_ops() -> Any:
+    """The edge dialect's operators."""
+    return _module("executorch.exir.dialects._ops").ops.edge
+
+
+def can_be_emitted(op: Any) -> bool:
+    """Whether ExecuTorch finds a variant of a custom operator that it can put into a program."""
+    convert = _module("executorch.exir.operator.convert")
+    try:
+        if convert.is_inplace_variant(op._schema.name, op._schema.overload_name):
+            return True
+        convert.to_out_variant(op)
+    except Exception:  # some schemas are beyond its parser, which says so in many ways
+        return False
+    return True
+
+
+def becomes_view(target: Any) -> bool:
+    """Whether ExecuTorch turns this copy of a view into a view later on."""
+    return aten_op(target) is torch.ops.aten.view_copy.default
+
+
+def is_clone(op: Any) -> bool:
+    """Whether the operator clones, in torch's way or in that of the edge dialect."""
+    _module("executorch.exir.passes.dim_order_ops_registry")  # which defines the latter
+    return op in (
+        torch.ops.aten.clone.default,
+        torch.ops.dim_order_ops._clone_dim_order.default,
+    )
+
+
+def is_delegate_call(node: Any) -> bool:
+    """Whether the node calls a backend."""
+    return node.target is _module("executorch.exir.delegate").executorch_call_delegate
+
+
+def has_default_dim_order(val: torch.Tensor) -> bool:
+    """Whether ExecuTorch takes the tensor for contiguous."""
+    try:
+        order = _module("executorch.exir.tensor").dim_order_from_stride(val.stride())
+    except RuntimeError:  # a stride of 0, which ExecuTorch has no order for
+        return False
+    return list(order) == list(range(val.dim()))
+
+
+def keeps_strides(val: Any) -> bool:
+    """Whether ExecuTorch stores a tensor as torch does: contiguous, or channels last."""
+    return not isinstance(val, torch.Tensor) or (
+        val.is_contiguous()
+        or (val.dim() == 4 and val.is_contiguous(memory_format=torch.channels_last))
+    )
+
+
+def is_view(node: Any) -> bool:
+    """Whether the node is a view that ExecuTorch made of a copy."""
+    return node.target is _module("executorch.exir.memory").view
+
+
+def is_allocation(node: Any) -> bool:
+    """Whether the node stands for the place of an operator's result."""
+    return getattr(node, "target", None) is _module("executorch.exir.memory").alloc
+
+
+def rebase_view(view: Any, base: Any) -> None:
+    """Has the spec of a view share memory with another spec."""
+    if not hasattr(view, "_base"):
+        raise _moved("_ViewSpec._base")
+    view._base = base
+
+
+def may_share_memory(a: Any, b: Any) -> bool:
+    """Whether two specs describe the same tensor."""
+    spec = _module("executorch.exir.tensor").TensorSpec
+    facts = ("shape", "dtype", "dim_order", "shape_dynamism", "device", "device_index")
+    return (
+        type(a) is spec
+        and type(b) is spec
+        and not b.const
+        and all(getattr(a, name, None) == getattr(b, name, None) for name in facts)
+    )
+
+
+def load(program: bytes) -> Any:
+    """A program in the runtime, with a method `forward(inputs, clone_outputs=True)`.
+
+    The public `executorch.runtime` copies every output of every call, which costs as much as the
+    mutations whose cost we want to see, and it reads zeros for inputs whose memory is the caller's.
+    """
+    runtime = _module("executorch.extension.pybindings.portable_lib")
+    name = "_load_for_executorch_from_buffer"
+    if not hasattr(runtime, name):
+        raise _moved(f"{runtime.__name__}.{name}")
+    return getattr(runtime, name)(program)
 
 
 def _module(name: str) -> ModuleType:

@@ -50,7 +50,10 @@ class Layouts:
             return 0
         try:
             # Only strided tensors have strides, so the memory format needs no place in the key.
-            key = (val.shape, val.stride(), val.dtype, val.device, val.is_neg(), type(val))
+            kind = type(val)
+            # The property of a fake tensor costs as much as the rest of the key.
+            device = val.fake_device if isinstance(val, FakeTensor) else val.device
+            key = (val.shape, val.stride(), val.dtype, device, val.is_neg(), kind)
             found = self._numbers.get(key)
         except (TypeError, RuntimeError):
             # Symbolic sizes have no hash; sparse tensors have no strides.

@@ -75,6 +75,15 @@ class Patch:
             self._here.reset(token)
             self._release()
 
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Calls the stock function from this context, whoever asked for the replacement."""
+        token = self._inside.set(True)
+        try:
+            yield
+        finally:
+            self._inside.reset(token)
+
     def enable(self) -> None:
         """Replaces the function for all contexts, until `disable` was called as often."""
         self._hold()

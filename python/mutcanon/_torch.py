@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.export.exported_program import ModuleCallEntry
     from torch.export.graph_signature import ExportGraphSignature
-    from torch.fx import Graph, GraphModule
+    from torch.fx import Graph, GraphModule, Node
 
 _COMPOSITE = "CompositeImplicitAutograd"
 
@@ -40,6 +40,35 @@ def is_composite(op: torch._ops.OpOverload) -> bool:
     """Whether the operator is a composition of others, so that its schema binds nobody."""
     name = op.name()  # type: ignore[no-untyped-call]
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
+
+
+def erase_nodes(graph: Graph, nodes: Iterable[Node]) -> None:
+    """`graph.erase_node` for many calls, each without readers by the time it is its turn.
+
+    That method costs as much as all the rest of a collapse, nearly all of it for looking up anew
+    what is the same for every node.
+    """
+    hooks = getattr(graph.owning_module, "_erase_node_hooks", None)
+    table = getattr(getattr(graph, "_find_nodes_lookup_table", None), "table", None)
+    if hooks or table is None:
+        for node in nodes:
+            graph.erase_node(node)
+        return
+    by_target: dict[Any, Any] = {}
+    count = 0
+    for node in nodes:
+        if node.users:
+            raise RuntimeError(f"{node.name} still has readers")
+        target = node.target
+        calls = by_target.get(target)
+        if calls is None:
+            calls = by_target[target] = table[(node.op, target)]
+        del calls[node]
+        node._remove_from_list()
+        object.__setattr__(node, "_erased", True)
+        node._update_args_kwargs((), {})
+        count += 1
+    graph._len -= count
 
 
 def new_graph_module(root: GraphModule, graph: Graph) -> GraphModule:
@@ -107,6 +136,21 @@ def copy_removal_site() -> Site:
         "_remove_unnecessary_copy_op_pass",
         ("gm", "new_graph_signature"),
     )
+
+
+def run_decompositions_site() -> Site:
+    """`ExportedProgram.run_decompositions`: public, but replaced while others lower a program."""
+    from torch.export import ExportedProgram
+
+    def is_known(value: Any) -> bool:
+        # torch wraps it, so it is known by the module that its code belongs to.
+        return (
+            inspect.isfunction(value)
+            and value.__name__ == "run_decompositions"
+            and value.__globals__["__name__"] == ExportedProgram.__module__
+        )
+
+    return Site(ExportedProgram, "run_decompositions", is_known)
 
 
 def _site(module: str, name: str, parameters: tuple[str, ...]) -> Site:

@@ -10,6 +10,7 @@ inserts the writes, and the one that removes copies of buffers without looking a
 
 from __future__ import annotations
 
+import inspect
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -158,5 +159,13 @@ def _keep_copies(stock: Any, gm: GraphModule, signature: Any) -> Any:
     return gm, signature
 
 
+def _decompose(stock: Any, ep: ExportedProgram, *args: Any, **options: Any) -> ExportedProgram:
+    """Stands in for `ExportedProgram.run_decompositions` in code that lowers programs."""
+    bound = inspect.signature(stock).bind(ep, *args, **options)
+    _, *named = bound.arguments.items()
+    return run_decompositions(ep, **dict(named))
+
+
+decompositions = Patch(_torch.run_decompositions_site, _decompose)
 write_backs = Patch(_torch.insert_copy_site, _insert_write_backs)
 copy_removal = Patch(_torch.copy_removal_site, _keep_copies)

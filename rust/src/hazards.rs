@@ -4,7 +4,7 @@
 //! output may then share storage with a placeholder, with another output or with another target, or be the very node
 //! of another output. For each such conflict the *outermost* redundant copies on the output's alias paths stay (its
 //! *frontier*): what the output shared storage with originally is then what it shares storage with again. An output
-//! without a frontier was in conflict before we came, and gets a new copy.
+//! that has no frontier, or none that could help, was in conflict before we came, and gets a new copy.
 //!
 //! Keeping a copy can only remove sharing, so the conflicts are looked for again until none is left. Conflicts are
 //! settled in output order and outputs without a frontier come first, because they have no choice; the result does
@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::faults::{Fault, is_seeded};
 use crate::ids::ValueId;
 use crate::parallel_copy::{Move, Step, sequence};
 use crate::plan::Form;
@@ -37,28 +38,28 @@ pub struct Settlement {
 #[must_use]
 pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement {
     let mut settlement = Settlement { collapsed: redundant, ..Settlement::default() };
-    let none = vec![false; problem.values.len()];
-    let before = View::new(problem, &none);
     keep_written(problem, &mut settlement);
     let mut order = Vec::new();
     loop {
         let view = View::new(problem, &settlement.collapsed);
-        let mut round = Round { problem, form, before: &before, view: &view, settled: &settlement, found: Vec::new() };
-        // What an output needs by itself comes first, since the copies that it gets settle many conflicts between
-        // outputs; and every copy removes a wait, so the order comes last.
-        round.needs();
-        if round.found.is_empty() {
-            round.shared_nodes();
-            round.shared_storage();
+        let mut round = Round { problem, form, view: &view, settled: &settlement, found: Vec::new() };
+        // A copy that one conflict keeps may settle others above it. So operands come first, which lie deepest, then
+        // what an output needs by itself, then outputs against one another; and every copy removes a wait, so the
+        // order of the writes comes last.
+        let stages = [Round::operands, Round::user_needs, Round::mutation_needs, Round::shared];
+        for stage in stages {
+            if round.found.is_empty() {
+                stage(&mut round);
+            }
         }
         if round.found.is_empty() {
             (order, round.found) = round.write_order();
         }
-        let conflicts: Vec<_> =
-            round.found.into_iter().map(|(slot, r)| (slot, frontier(problem, &view, slot), r)).collect();
+        round.found.retain(|c| !is_seeded(Fault::Ignore(c.reason.code)));
+        let conflicts: Vec<_> = round.found.into_iter().map(|c| (c.remedy(problem, &view), c)).collect();
         let mut changed = false;
-        for (slot, frontier, reason) in conflicts {
-            changed |= settlement.resolve(slot, &frontier, &reason);
+        for (copies, conflict) in conflicts {
+            changed |= settlement.resolve(conflict.slot, &copies, &conflict.reason);
         }
         if !changed {
             settlement.order = order;
@@ -74,13 +75,24 @@ enum Slot {
     Operand(ValueId),
 }
 
-/// The copies that would resolve a conflict.
-fn frontier(problem: &Problem, view: &View<'_>, slot: Slot) -> Vec<ValueId> {
-    let value = match slot {
-        Slot::Output(i) => output_value(problem, i),
-        Slot::Operand(value) => Some(value),
-    };
-    value.map(|v| view.frontier(v)).unwrap_or_default()
+/// Something that must not be, and why.
+struct Conflict {
+    slot: Slot,
+    reason: KeepReason,
+    /// Whether no copy of the program helps: what is shared past all of them stays shared, and no copy below a node
+    /// makes it another node.
+    needs_new: bool,
+}
+
+impl Conflict {
+    /// The copies that would resolve the conflict; none where only a new one would.
+    fn remedy(&self, problem: &Problem, view: &View<'_>) -> Vec<ValueId> {
+        let value = match self.slot {
+            Slot::Output(i) => output_value(problem, i),
+            Slot::Operand(value) => Some(value),
+        };
+        value.filter(|_| !self.needs_new).map(|v| view.frontier(v)).unwrap_or_default()
+    }
 }
 
 impl Settlement {
@@ -122,7 +134,9 @@ fn keep_written(problem: &Problem, settlement: &mut Settlement) {
         is_written[root.index()] = true;
     }
     for copy in problem.copies().filter(|c| settlement.collapsed[c.index()]) {
-        if let Some(&root) = view.storage(copy).iter().find(|r| is_written[r.index()]) {
+        if let Some(&root) = view.storage(copy).iter().find(|r| is_written[r.index()])
+            && !is_seeded(Fault::Ignore(Code::WrittenInPlace))
+        {
             settlement.kept.insert(copy, KeepReason::blaming(Code::WrittenInPlace, root));
         }
     }
@@ -135,15 +149,15 @@ fn keep_written(problem: &Problem, settlement: &mut Settlement) {
 struct Round<'a> {
     problem: &'a Problem,
     form: Form,
-    before: &'a View<'a>,
     view: &'a View<'a>,
     settled: &'a Settlement,
-    found: Vec<(Slot, KeepReason)>,
+    found: Vec<Conflict>,
 }
 
 impl Round<'_> {
-    fn conflict(&mut self, output: usize, code: Code, blame: ValueId) {
-        self.found.push((Slot::Output(output), KeepReason::blaming(code, blame)));
+    fn conflict(&mut self, output: usize, code: Code, blame: ValueId, needs_new: bool) {
+        let reason = KeepReason::blaming(code, blame);
+        self.found.push(Conflict { slot: Slot::Output(output), reason, needs_new });
     }
 
     /// The mutation outputs that still have no copy inserted: output, target, value.
@@ -169,27 +183,78 @@ impl Round<'_> {
             .collect()
     }
 
-    /// Rules 4.3, 4.4, 4.5 and 4.6: an output against the placeholders.
-    fn needs(&mut self) {
-        let mut is_mutated = vec![false; self.problem.values.len()];
-        for (i, output) in self.problem.outputs.iter().enumerate() {
-            let Output::Mutation { target, value, .. } = *output else { continue };
+    /// Rule 4.6 for the operands of control-flow operators.
+    fn operands(&mut self) {
+        for group in &self.problem.operand_groups {
+            let slots: Vec<_> = group.iter().map(|&v| (Slot::Operand(v), v)).collect();
+            self.disjoint(&slots, Code::SubgraphBoundary);
+        }
+    }
+
+    /// Rules 4.3 and 4.4: a mutation's value against the placeholders.
+    fn mutation_needs(&mut self) {
+        let last_written = self.last_pinned_write();
+        for (i, target, value) in self.mutations() {
             let base = self.view.base(value);
-            let has_copy = self.settled.inserted.contains_key(&i);
-            is_mutated[target.index()] = base != target || has_copy;
-            if let Some((code, blame)) = self.portable_need(target, base).filter(|_| !has_copy) {
-                self.conflict(i, code, blame);
+            if let Some((code, blame)) = self.portable_need(target, base) {
+                let needs_new = code == Code::Overlap && self.view.is_bare(value, target);
+                self.conflict(i, code, blame, needs_new);
+            } else if let Some((last, other)) = last_written.filter(|_| base == target && self.is_pinned(i))
+                && i < last
+            {
+                self.conflict(i, Code::OutputOrder, other, false);
             }
         }
+    }
+
+    /// The last output that is written among those whose position can be observed, and its target. `ExecuTorch` puts
+    /// what it writes before what it finds in place, so an identity before it would change places with it.
+    fn last_pinned_write(&self) -> Option<(usize, ValueId)> {
+        let outputs = self.problem.outputs.iter().enumerate().rev();
+        let mut written = outputs.filter_map(|(i, o)| match *o {
+            Output::Mutation { target, value, .. } if self.is_pinned(i) => {
+                let is_written = self.view.base(value) != target || self.settled.inserted.contains_key(&i);
+                is_written.then_some((i, target))
+            }
+            _ => None,
+        });
+        written.next()
+    }
+
+    fn is_identity(&self, output: &Output) -> bool {
+        matches!(output, Output::Mutation { target, value, .. } if self.view.base(*value) == *target)
+    }
+
+    /// Whether the position of a mutation output matters in this form.
+    fn is_pinned(&self, output: usize) -> bool {
+        self.form == Form::Portable && matches!(self.problem.outputs[output], Output::Mutation { pinned: true, .. })
+    }
+
+    /// For each value, whether it is a target that changes.
+    fn mutated(&self) -> Vec<bool> {
+        let mut is_mutated = vec![false; self.problem.values.len()];
+        for (i, output) in self.problem.outputs.iter().enumerate() {
+            if let Output::Mutation { target, value, .. } = *output {
+                let has_copy = self.settled.inserted.contains_key(&i);
+                is_mutated[target.index()] = self.view.base(value) != target || has_copy;
+            }
+        }
+        is_mutated
+    }
+
+    /// Rules 4.5 and 4.6: a user output against the placeholders.
+    fn user_needs(&mut self) {
+        let is_mutated = self.mutated();
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::UserOutput };
         for (i, value) in self.users() {
-            let before = self.before.storage(value);
-            let culprit = self.view.storage(value).iter().copied().find(|&root| {
-                let is_input = *self.problem.def(root) == Def::Placeholder;
-                is_input && (is_mutated[root.index()] || !before.contains(&root))
-            });
-            if let Some(root) = culprit {
-                self.conflict(i, code, root);
+            let of_inputs = |(root, _): &(ValueId, ValueId)| *self.problem.def(*root) == Def::Placeholder;
+            let origins: Vec<_> = self.view.origins(value).into_iter().filter(of_inputs).collect();
+            let is_stale = |root: ValueId| is_mutated[root.index()] && !is_seeded(Fault::OnlyNew);
+            // What only a new copy resolves comes first, since that resolves the rest.
+            let bare = origins.iter().find(|&&(root, origin)| origin == root && is_stale(root));
+            let new = |&&(root, origin): &&_| is_stale(root) || (origin != root && !is_seeded(Fault::OnlyMutated));
+            if let Some(&(root, _)) = bare.or_else(|| origins.iter().find(new)) {
+                self.conflict(i, code, root, bare.is_some());
             }
         }
     }
@@ -207,6 +272,12 @@ impl Round<'_> {
         }
     }
 
+    /// Outputs against one another.
+    fn shared(&mut self) {
+        self.shared_nodes();
+        self.shared_storage();
+    }
+
     /// Rules 4.1 and 4.8: a mutation's value against the nodes of the other outputs.
     fn shared_nodes(&mut self) {
         let n = self.problem.values.len();
@@ -221,8 +292,9 @@ impl Round<'_> {
         let mut mutation_at: Vec<Option<ValueId>> = vec![None; n];
         let mut claims = self.mutations();
         let saved = self.saved();
-        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends.
-        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i)));
+        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends; then the
+        // deepest, because a copy that stays below another would be its node again.
+        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i), v));
         for (i, target, value) in claims {
             let base = self.view.base(value);
             // The caller gets the target for such an output, which is right where both came as one node of its type.
@@ -231,20 +303,20 @@ impl Round<'_> {
             if let (Form::Portable, Some((user, original))) = (self.form, user) {
                 // Either may keep its copy; the mutation keeps it unless only the user output has one.
                 if base != value || original == value {
-                    self.conflict(i, Code::ValueAndOutput, original);
+                    self.conflict(i, Code::ValueAndOutput, original, base == value);
                     continue;
                 }
-                self.conflict(user, Code::ValueAndOutput, base);
+                self.conflict(user, Code::ValueAndOutput, base, false);
             }
             match mutation_at[base.index()] {
-                Some(owner) => self.conflict(i, Code::SharedValue, owner),
+                Some(owner) => self.conflict(i, Code::SharedValue, owner, base == value),
                 None => mutation_at[base.index()] = Some(target),
             }
         }
     }
 
     fn is_of_type_of(&self, value: ValueId, target: ValueId) -> bool {
-        compare(self.problem, target, value, target, &mut Vec::new()).is_ok()
+        compare(self.problem, target, value, target, &mut Vec::new()).is_ok() || is_seeded(Fault::TypeOfOutput)
     }
 
     /// The outputs that would be saved to break rings, if nothing else were in the way.
@@ -258,44 +330,38 @@ impl Round<'_> {
         saves.collect()
     }
 
-    /// Rules 4.5 and 4.6: outputs, or operands of one operator, against one another.
+    /// Rules 4.5 and 4.6: user outputs against one another.
     fn shared_storage(&mut self) {
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::OutputAlias };
         let slots: Vec<_> = self.users().into_iter().map(|(i, v)| (Slot::Output(i), v)).collect();
         self.disjoint(&slots, code);
-        for group in &self.problem.operand_groups {
-            let slots: Vec<_> = group.iter().map(|&v| (Slot::Operand(v), v)).collect();
-            self.disjoint(&slots, Code::SubgraphBoundary);
-        }
     }
 
     /// No two values of the group may share storage unless they did before.
     fn disjoint(&mut self, slots: &[(Slot, ValueId)], code: Code) {
         let (fixed, free): (Vec<_>, Vec<_>) =
             slots.iter().copied().partition(|&(_, v)| self.view.frontier(v).is_empty());
-        let mut owners: BTreeMap<ValueId, Vec<ValueId>> = BTreeMap::new();
+        // For each storage, who shares it, and what stood in its place before.
+        let mut owners: BTreeMap<ValueId, Vec<(ValueId, ValueId)>> = BTreeMap::new();
         for (slot, value) in fixed.into_iter().chain(free) {
-            let before = self.before.storage(value);
-            let shares = |other: &ValueId| self.before.storage(*other).iter().any(|r| before.contains(r));
-            let roots = self.view.storage(value);
-            // Earlier owners of a root share it with one another already, so the first speaks for all of them.
-            let other = roots.iter().filter_map(|r| owners.get(r)).flatten().find(|o| !shares(o)).copied();
-            if let Some(other) = other {
-                self.found.push((slot, KeepReason::blaming(code, other)));
+            let origins = self.view.origins(value);
+            let newly = |&(root, origin): &(ValueId, ValueId)| {
+                let mut known = owners.get(&root).into_iter().flatten();
+                known.find(|&&(before, _)| before != origin).map(|&(_, other)| other)
+            };
+            if let Some(other) = origins.iter().find_map(newly) {
+                self.found.push(Conflict { slot, reason: KeepReason::blaming(code, other), needs_new: false });
                 continue;
             }
-            for &root in roots {
-                let known = owners.entry(root).or_default();
-                if known.is_empty() {
-                    known.push(value);
-                }
+            for (root, origin) in origins {
+                owners.entry(root).or_default().push((origin, value));
             }
         }
     }
 
     /// Rule 4.2: the order of the mutation outputs, and those whose value must be a snapshot for any order to do.
     /// The minimal form leaves order and temporaries to the write-back.
-    fn write_order(&self) -> (Vec<usize>, Vec<(Slot, KeepReason)>) {
+    fn write_order(&self) -> (Vec<usize>, Vec<Conflict>) {
         let outputs = mutation_outputs(self.problem);
         if self.form == Form::Minimal {
             return (outputs, Vec::new());
@@ -307,12 +373,22 @@ impl Round<'_> {
             match step {
                 Step::Write(m) => order.push(outputs[m]),
                 Step::Save(m) => {
-                    // Something that is read: its own target is rule 4.4's, and was dealt with.
-                    let blame = moves[m].reads.first().copied();
+                    // Something that is read, best what no copy stands before. Its own target is rule 4.4's, and was
+                    // dealt with.
+                    let value = output_value(self.problem, outputs[m]);
+                    let bare = |r: &&ValueId| value.is_some_and(|v| self.view.is_bare(v, **r));
+                    let bare = moves[m].reads.iter().find(bare);
+                    let blame = bare.or(moves[m].reads.first()).copied();
                     let reason = KeepReason { code: Code::Snapshot, blame, fact: String::new() };
-                    snapshots.push((Slot::Output(outputs[m]), reason));
+                    let needs_new = bare.is_some();
+                    snapshots.push(Conflict { slot: Slot::Output(outputs[m]), reason, needs_new });
                 }
             }
+        }
+        // What is in place already comes last, where `ExecuTorch` puts it anyway.
+        let is_in_place: Vec<bool> = self.problem.outputs.iter().map(|o| self.is_identity(o)).collect();
+        if !is_seeded(Fault::PositionsFree) {
+            order.sort_by_key(|&o| is_in_place[o] && !self.settled.inserted.contains_key(&o));
         }
         (order, snapshots)
     }
@@ -341,7 +417,7 @@ pub fn moves(problem: &Problem, view: &View<'_>, inserted: &BTreeMap<usize, Keep
         let Output::Mutation { target, value, pinned } = *output else { continue };
         let base = view.base(value);
         let is_new = inserted.contains_key(&i);
-        let reads = if is_new {
+        let reads = if is_new || is_seeded(Fault::NoReads) {
             Vec::new()
         } else {
             view.storage(base).iter().copied().filter(|r| is_target[r.index()]).collect()
@@ -354,8 +430,10 @@ pub fn moves(problem: &Problem, view: &View<'_>, inserted: &BTreeMap<usize, Keep
             (true, _) => 2,
         };
         // The order in which our own write-back writes cannot be observed, whatever the order of the outputs.
-        let pinned = pinned && form == Form::Portable;
-        moves.push(Move { target, reads, identity: base == target && !is_new, pinned, cost });
+        let pinned = pinned && form == Form::Portable && !is_seeded(Fault::NoPins);
+        let is_input = is_seeded(Fault::AnyIdentity) && *problem.def(base) == Def::Placeholder;
+        let identity = (base == target || is_input) && !is_new;
+        moves.push(Move { target, reads, identity, pinned, cost });
     }
     moves
 }

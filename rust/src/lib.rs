@@ -9,19 +9,27 @@
 //! - [`problem`]: what a front end says about a program; [`layout`]: what tensors look like.
 //! - [`redundancy`]: copies that are redundant by type. [`storage`], [`hazards`]: those that are needed all the same.
 //! - [`parallel_copy`]: the order of the write-backs. [`plan`]: all of it together.
+//! - [`flow`], [`reinplace`]: which results may be written in place, and when the others are written back.
 //! - [`findings`]: what stock consumers get wrong in a program as it is.
-//! - [`text`]: problems and plans as text, for tests and bug reports.
+//! - [`pt2`]: programs in `.pt2` archives, without torch.
+//! - [`text`], [`flow_text`]: problems and plans as text, for tests and bug reports.
 
+pub mod check;
 pub mod error;
+pub mod faults;
 pub mod findings;
+pub mod flow;
+pub mod flow_text;
 pub mod hazards;
 pub mod ids;
 pub mod layout;
 pub mod parallel_copy;
 pub mod plan;
 pub mod problem;
+pub mod pt2;
 pub mod reasons;
 pub mod redundancy;
+pub mod reinplace;
 pub mod storage;
 pub mod text;
 

@@ -5,27 +5,38 @@
 
 #![allow(missing_docs, clippy::needless_pass_by_value)]
 
+mod archive;
+
 use std::collections::HashMap;
+use std::io;
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::check;
 use crate::error::Error;
 use crate::findings::{self, FindingCode};
+use crate::flow::{Candidate, Node, Storage};
+use crate::flow_text;
 use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Format, Layout};
 use crate::parallel_copy::Step;
 use crate::plan::{Decision, Form};
 use crate::problem::{Def, InputKind, Output, Value};
-use crate::reasons::{Code, KeepReason};
+use crate::reasons::{Code, InPlaceCode, KeepReason};
+use crate::reinplace::{self, Verdict};
 use crate::text;
 
 create_exception!(_core, CoreError, PyValueError, "An input that the core refuses; `args` is (message, code).");
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        CoreError::new_err((error.to_string(), error.code()))
+        match error {
+            // Python has exceptions of its own for what the system says.
+            Error::Io { kind, message } => io::Error::new(kind, message).into(),
+            other => CoreError::new_err((other.to_string(), other.code())),
+        }
     }
 }
 
@@ -35,6 +46,8 @@ fn invalid(message: &str) -> Error {
 
 /// dtype, device, format, conj, neg, quantizer, sizes, strides
 type LayoutTuple = (String, String, Option<String>, bool, bool, Option<String>, Vec<i64>, Vec<i64>);
+/// code, message
+type Remark = (&'static str, String);
 /// code, blame, fact
 type ReasonTuple = (&'static str, Option<u32>, String);
 /// code, output, the other output, consumers
@@ -220,6 +233,43 @@ fn layout((dtype, device, format, conj, neg, quantizer, sizes, strides): LayoutT
     Layout { dtype, device, format, conj, neg, quantizer, sizes: dims(sizes), strides: dims(strides) }
 }
 
+#[pyclass(frozen, module = "mutcanon._core")]
+struct Flow {
+    inner: crate::flow::Flow,
+}
+
+#[pymethods]
+impl Flow {
+    #[new]
+    fn new(nodes: Vec<i64>, outputs: Vec<i64>, candidates: Vec<i64>, names: Vec<String>) -> PyResult<Self> {
+        let nodes = read_nodes(&nodes, names)?;
+        let inner =
+            crate::flow::Flow { nodes, outputs: read_outputs(&outputs)?, candidates: read_candidates(&candidates)? };
+        inner.validate()?;
+        Ok(Flow { inner })
+    }
+
+    /// What becomes of each candidate, as (code, blame), and the write-back, as (before, is a save, output).
+    #[allow(clippy::type_complexity)]
+    fn schedule(&self, py: Python<'_>) -> (Vec<(&'static str, Option<u32>)>, Vec<(usize, bool, usize)>) {
+        let schedule = py.detach(|| reinplace::schedule(&self.inner));
+        let verdicts = schedule.verdicts.iter().map(|v| match v {
+            Verdict::InPlace => ("in_place", None),
+            Verdict::Superseded => ("superseded", None),
+            Verdict::Refused(r) => (r.code.as_str(), r.blame.map(|b| b.0)),
+        });
+        let steps = schedule.steps.iter().map(|p| match p.step {
+            Step::Save(output) => (p.before, true, output),
+            Step::Write(output) => (p.before, false, output),
+        });
+        (verdicts.collect(), steps.collect())
+    }
+
+    fn text(&self) -> String {
+        flow_text::print(&self.inner)
+    }
+}
+
 /// Walks a flat list of integers.
 struct Reader<'a> {
     rest: std::slice::Iter<'a, i64>,
@@ -233,6 +283,12 @@ impl Reader<'_> {
 
     fn value(&mut self) -> Result<ValueId, Error> {
         self.id().map(ValueId)
+    }
+
+    /// A count and as many values.
+    fn values(&mut self) -> Result<Vec<ValueId>, Error> {
+        let count = self.id()?;
+        (0..count).map(|_| self.value()).collect()
     }
 
     fn is_done(&self) -> bool {
@@ -252,10 +308,7 @@ fn read_values(codes: &[i64]) -> Result<(Vec<Value>, HashMap<ValueId, InputKind>
         let def = match kind {
             0 | 5..=7 => Def::Placeholder,
             1 => Def::Fresh,
-            2 => {
-                let count = reader.id()?;
-                Def::Alias((0..count).map(|_| reader.value()).collect::<Result<_, _>>()?)
-            }
+            2 => Def::Alias(reader.values()?),
             3 | 4 => Def::Copy { destination: reader.value()?, source: reader.value()?, non_blocking: kind == 4 },
             _ => return Err(invalid("an unknown kind of value")),
         };
@@ -265,6 +318,33 @@ fn read_values(codes: &[i64]) -> Result<(Vec<Value>, HashMap<ValueId, InputKind>
         values.push(Value { name: String::new(), layout, def, keeps_representation_of });
     }
     Ok((values, kinds))
+}
+
+/// Each node is its kind, what it aliases (kind 2), what it reads and what it writes.
+fn read_nodes(codes: &[i64], names: Vec<String>) -> Result<Vec<Node>, Error> {
+    let mut reader = Reader { rest: codes.iter() };
+    let mut nodes = Vec::new();
+    for name in names {
+        let storage = match reader.id()? {
+            0 => Storage::Placeholder,
+            1 => Storage::Fresh,
+            2 => Storage::Alias(reader.values()?),
+            _ => return Err(invalid("an unknown kind of node")),
+        };
+        nodes.push(Node { name, storage, reads: reader.values()?, writes: reader.values()? });
+    }
+    if reader.is_done() { Ok(nodes) } else { Err(invalid("as many names as nodes are needed")) }
+}
+
+/// Each candidate is its node, its result, what it writes over, and its operands.
+fn read_candidates(codes: &[i64]) -> Result<Vec<Candidate>, Error> {
+    let mut reader = Reader { rest: codes.iter() };
+    let mut candidates = Vec::new();
+    while !reader.is_done() {
+        let (node, result, over) = (reader.value()?, reader.value()?, reader.value()?);
+        candidates.push(Candidate { node, result, over, operands: reader.values()? });
+    }
+    Ok(candidates)
 }
 
 /// Each output is its kind and its values: 0, nothing; 1, user output; 2 and 3, target and value, the latter pinned.
@@ -288,6 +368,12 @@ fn reasons() -> Vec<(&'static str, &'static str, &'static str)> {
     Code::ALL.iter().map(|c| (c.as_str(), c.section(), c.sentence())).collect()
 }
 
+/// The reasons for which a node is not computed in place: code, section of the semantics, sentence.
+#[pyfunction]
+fn in_place_reasons() -> Vec<(&'static str, &'static str, &'static str)> {
+    InPlaceCode::ALL.iter().map(|c| (c.as_str(), c.section(), c.sentence())).collect()
+}
+
 /// What can be found wrong: code, sentence, advice.
 #[pyfunction]
 fn finding_codes() -> Vec<(&'static str, &'static str, &'static str)> {
@@ -301,13 +387,28 @@ fn plan_text(problem: &str, form: &str) -> PyResult<String> {
     Problem { inner }.plan_text(form)
 }
 
+/// What the independent checker says of a case in textual form: objections and warnings, each `(code, message)`.
+#[pyfunction]
+#[pyo3(name = "check")]
+fn check_case(py: Python<'_>, case: &str) -> PyResult<(Vec<Remark>, Vec<Remark>)> {
+    let verdict = py.detach(|| check::check(&check::text::parse(case)?))?;
+    let remarks = |list: Vec<check::Objection>| list.into_iter().map(|o| (o.code, o.message)).collect();
+    Ok((remarks(verdict.objections), remarks(verdict.warnings)))
+}
+
 #[pymodule(gil_used = false)]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("CoreError", module.py().get_type::<CoreError>())?;
     module.add_class::<Problem>()?;
     module.add_class::<Plan>()?;
+    module.add_class::<Flow>()?;
     module.add_function(wrap_pyfunction!(reasons, module)?)?;
+    module.add_function(wrap_pyfunction!(in_place_reasons, module)?)?;
+    module.add_function(wrap_pyfunction!(check_case, module)?)?;
     module.add_function(wrap_pyfunction!(finding_codes, module)?)?;
-    module.add_function(wrap_pyfunction!(plan_text, module)?)
+    module.add_function(wrap_pyfunction!(plan_text, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::analyze_archive, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::rewrite_archive, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::refusals, module)?)
 }

@@ -1,5 +1,6 @@
 //! What shares storage with what, when some copies are collapsed.
 
+use crate::faults::{Fault, is_seeded};
 use crate::ids::ValueId;
 use crate::problem::{Def, Problem};
 
@@ -39,9 +40,10 @@ impl<'p> View<'p> {
             match &value.def {
                 Def::Copy { source, .. } if collapsed[i] => {
                     base.push(base[source.index()]);
-                    storage.push(storage[source.index()].clone());
+                    let is_new = is_seeded(Fault::CollapsedIsNew);
+                    storage.push(if is_new { Roots::One(me) } else { storage[source.index()].clone() });
                 }
-                Def::Alias(of) => {
+                Def::Alias(of) if !is_seeded(Fault::ViewIsNew) => {
                     base.push(me);
                     storage.push(union(of.iter().map(|v| &storage[v.index()]), me));
                 }
@@ -66,19 +68,53 @@ impl<'p> View<'p> {
         self.storage[value.index()].as_slice()
     }
 
-    /// The outermost collapsed copies on the alias paths of `value`: itself, if it is one.
+    /// The storages that `value` may share, each with the one that stood in its place before any copy collapsed: the
+    /// outermost collapsed copy on the path to it, or the same one. Sorted.
     #[must_use]
-    pub fn frontier(&self, value: ValueId) -> Vec<ValueId> {
+    pub fn origins(&self, value: ValueId) -> Vec<(ValueId, ValueId)> {
+        let mut value = value;
+        while let (false, Def::Alias(of)) = (self.collapsed[value.index()], self.problem.def(value)) {
+            // A value with several parents is rare, and needs care not to visit one twice.
+            let [parent] = of[..] else { return self.origins_of_many(value) };
+            value = parent;
+        }
+        if self.collapsed[value.index()] {
+            self.storage(value).iter().map(|&root| (root, value)).collect()
+        } else {
+            vec![(value, value)]
+        }
+    }
+
+    fn origins_of_many(&self, value: ValueId) -> Vec<(ValueId, ValueId)> {
         let mut found = Vec::new();
         let mut seen = std::collections::HashSet::new();
         let mut stack = vec![value];
         while let Some(v) = stack.pop() {
             if self.collapsed[v.index()] {
-                found.push(v);
-            } else if let Def::Alias(of) = self.problem.def(v) {
-                stack.extend(of.iter().copied().filter(|&o| seen.insert(o)));
+                found.extend(self.storage(v).iter().map(|&root| (root, v)));
+            } else {
+                match self.problem.def(v) {
+                    Def::Alias(of) if !of.is_empty() => stack.extend(of.iter().copied().filter(|&o| seen.insert(o))),
+                    _ => found.push((v, v)),
+                }
             }
         }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Whether `value` may share the storage of `root` on a path that no collapsed copy lies on.
+    #[must_use]
+    pub fn is_bare(&self, value: ValueId, root: ValueId) -> bool {
+        self.origins(value).contains(&(root, root))
+    }
+
+    /// The outermost collapsed copies on the alias paths of `value`: itself, if it is one.
+    #[must_use]
+    pub fn frontier(&self, value: ValueId) -> Vec<ValueId> {
+        let origins = self.origins(value).into_iter().map(|(_, origin)| origin);
+        let mut found: Vec<_> = origins.filter(|o| self.collapsed[o.index()]).collect();
         found.sort_unstable();
         found.dedup();
         found
@@ -89,7 +125,7 @@ impl<'p> View<'p> {
 fn union<'a>(mut parents: impl Iterator<Item = &'a Roots>, me: ValueId) -> Roots {
     let Some(first) = parents.next() else { return Roots::One(me) };
     let mut rest = parents.peekable();
-    if rest.peek().is_none() {
+    if rest.peek().is_none() || is_seeded(Fault::FirstArgument) {
         return first.clone();
     }
     let mut roots = first.as_slice().to_vec();

@@ -1,7 +1,8 @@
 //! Runs `rust/filetests/*.mut`: a problem, and below it the plan for each form.
 //!
 //! `MUTCANON_BLESS=1 cargo test --test filetests` rewrites the expected part; the diff is for review. A file is named
-//! after the decision that it shows: `collapse-`, `keep-CODE-`, `order-`, `temporary-`, `finding-CODE-`.
+//! after the decision that it shows: `collapse-`, `keep-CODE-`, `order-`, `temporary-`, `finding-CODE-`; `inplace-` files
+//! hold a flow and its schedule, `inplace-refused-CODE` one that stays functional.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -12,13 +13,20 @@ use std::path::{Path, PathBuf};
 
 use mutcanon::findings::{self, FindingCode};
 use mutcanon::plan::Decision;
-use mutcanon::reasons::Code;
-use mutcanon::{Form, text};
+use mutcanon::reasons::{Code, InPlaceCode};
+use mutcanon::reinplace::{Verdict, schedule};
+use mutcanon::{Form, flow_text, text};
 
 fn files() -> Vec<PathBuf> {
+    all_files(false)
+}
+
+fn all_files(in_place: bool) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rust/filetests");
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     files.retain(|p| p.extension().is_some_and(|e| e == "mut"));
+    let is_in_place = |p: &PathBuf| p.file_name().unwrap().to_str().unwrap().starts_with("inplace-");
+    files.retain(|p| is_in_place(p) == in_place);
     files.sort();
     assert!(!files.is_empty());
     files
@@ -37,16 +45,30 @@ fn outcome(source: &str) -> String {
     out
 }
 
+fn in_place_outcome(source: &str) -> String {
+    let flow = flow_text::parse(source).unwrap_or_else(|e| panic!("{e}"));
+    format!("---- schedule\n{}", flow_text::print_schedule(&flow, &schedule(&flow)))
+}
+
 #[test]
 fn every_file_has_the_plan_it_says() {
+    compare_or_bless(&files(), outcome);
+}
+
+#[test]
+fn every_in_place_file_has_the_schedule_it_says() {
+    compare_or_bless(&all_files(true), in_place_outcome);
+}
+
+fn compare_or_bless(files: &[PathBuf], outcome: impl Fn(&str) -> String) {
     let bless = std::env::var_os("MUTCANON_BLESS").is_some();
-    for file in files() {
-        let text = fs::read_to_string(&file).unwrap();
+    for file in files {
+        let text = fs::read_to_string(file).unwrap();
         let split = text.find("---- ").unwrap_or(text.len());
         let (source, expected) = text.split_at(split);
         let found = outcome(source);
         if bless {
-            fs::write(&file, format!("{source}{found}")).unwrap();
+            fs::write(file, format!("{source}{found}")).unwrap();
         } else {
             assert_eq!(found, expected, "{}", file.display());
         }
@@ -112,4 +134,28 @@ fn file_names_tell_the_decision() {
     assert!(missing.is_empty(), "no keep- file shows {missing:?}");
     let missing: Vec<_> = FindingCode::ALL.iter().filter(|c| !found.contains(c)).collect();
     assert!(missing.is_empty(), "no finding- file shows {missing:?}");
+}
+
+#[test]
+fn in_place_files_tell_the_decision() {
+    let mut shown = BTreeSet::new();
+    for file in all_files(true) {
+        let name = file.file_stem().unwrap().to_str().unwrap().to_string();
+        let text = fs::read_to_string(&file).unwrap();
+        let flow = flow_text::parse(text.split("---- ").next().unwrap()).unwrap();
+        let printed = flow_text::print(&flow);
+        assert_eq!(flow_text::parse(&printed).unwrap(), flow, "{name}: does not read what it prints");
+        let verdicts = schedule(&flow).verdicts;
+        if let Some(rest) = name.strip_prefix("inplace-refused-") {
+            let code = InPlaceCode::ALL.iter().find(|c| rest.starts_with(&c.as_str().replace('_', "-")));
+            let code = *code.unwrap_or_else(|| panic!("{name}: no such code"));
+            let is_shown = |v: &Verdict| matches!(v, Verdict::Refused(r) if r.code == code);
+            assert!(verdicts.iter().any(is_shown), "{name}: not shown");
+            shown.insert(code);
+        } else if !name.starts_with("inplace-no-candidates-") {
+            assert!(verdicts.contains(&Verdict::InPlace), "{name}: nothing is in place");
+        }
+    }
+    let missing: Vec<_> = InPlaceCode::ALL.iter().filter(|c| !shown.contains(c)).collect();
+    assert!(missing.is_empty(), "no inplace-refused- file shows {missing:?}");
 }

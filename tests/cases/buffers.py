@@ -13,9 +13,6 @@ aten = torch.ops.aten
     "pytorch/executorch#7515",
     inputs=lambda s: (rand(s, 2, 3),),
     buffers=lambda: {"buf": torch.zeros(2, 3)},
-    left=(1, 1, 1),
-    left_minimal=(0, 0, 0),
-    reasons=("placeholder_value",),
 )
 def set_cache(self, x):
     """buffer.copy_(x) as the last write, read back in the next call."""
@@ -224,9 +221,6 @@ def add_return_view(self, x):
     "pytorch/executorch#17005",
     inputs=lambda s: (rand(s, 2, 2),),
     buffers=lambda: {"state": torch.zeros(2, 2)},
-    left=(1, 1, 1),
-    left_minimal=(0, 0, 0),
-    reasons=("placeholder_value",),
 )
 def set_and_read(self, s):
     """A setter that returns what it has just set."""

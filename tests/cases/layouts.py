@@ -208,9 +208,6 @@ def transposed_input(a, x):
     inputs=lambda s: (rand(s, 2, 3),),
     buffers=lambda: {"c": torch.zeros(3, 2).t()},
     lost=dict.fromkeys((1, 2, 3), "strides"),
-    left=(1, 1, 1),
-    left_minimal=(0, 0, 0),
-    reasons=("placeholder_value",),
 )
 def strided_buffer_viewed(self, x):
     """A buffer with transposed strides, read through as_strided."""

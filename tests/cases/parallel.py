@@ -82,7 +82,7 @@ def rotate_inputs(a, b, c):
     inputs=lambda s: (rand(s, 3),),
     buffers=lambda: {"a": torch.zeros(3), "b": torch.ones(3)},
     stops=2,
-    left=(2, 2, 2),
+    left=(1, 1, 1),
     left_minimal=(0, 0, 0),
     reasons=("placeholder_value",),
 )
@@ -99,7 +99,7 @@ def delay_line(self, x):
     inputs=lambda s: (rand(s, 3),),
     buffers=lambda: {"a": torch.zeros(3), "b": torch.ones(3), "c": torch.full((3,), 2.0)},
     stops=2,
-    left=(3, 3, 3),
+    left=(2, 2, 2),
     left_minimal=(0, 0, 0),
     reasons=("placeholder_value",),
 )
@@ -267,7 +267,7 @@ def aliased_inputs(a, b, x):
     return a * 2
 
 
-@case("adv-return-old-through-copy", inputs=_two, left=(1, 1, 1), reasons=("placeholder_value",))
+@case("adv-return-old-through-copy", inputs=_two, left=(1, 1, 1), reasons=("user_output",))
 def return_old_through_copy(a, b):
     """b.copy_(a); a.add_(1); return b: the output is the old value of a mutated input."""
     b.copy_(a)

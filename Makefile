@@ -1,0 +1,81 @@
+# Everything a contributor runs, one command each. `make` alone lists them.
+
+PYTHON ?= python3
+VENV ?= .venv
+CARGO ?= cargo
+
+bin := $(VENV)/bin
+install := $(bin)/python -m pip install --constraint constraints.txt
+# The compiled module is built again when one of these is newer than the last installation.
+sources := pyproject.toml constraints.txt Cargo.toml Cargo.lock $(shell find rust/src -name '*.rs')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.user: $(VENV)/pyvenv.cfg $(sources)
+	$(install) '.[executorch]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/pyvenv.cfg $(sources)
+	$(install) --editable '.[executorch,dev]'
+	@touch $@ $(VENV)/.user
+
+.PHONY: demo
+demo: $(VENV)/.user ## Install mutcanon with ExecuTorch and run `mutcanon demo`
+	$(bin)/mutcanon demo
+
+.PHONY: dev
+dev: $(VENV)/.dev ## Install mutcanon from this tree with all that its development needs
+
+.PHONY: format
+format: dev ## Format the code and apply safe fixes
+	$(bin)/ruff check --fix
+	$(bin)/ruff format
+	$(CARGO) fmt
+
+.PHONY: lint
+lint: dev ## Check format, lints, types and stubs
+	$(bin)/ruff check
+	$(bin)/ruff format --check
+	$(bin)/mypy
+	$(bin)/python -m mypy.stubtest mutcanon._core
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --features python -- -D warnings
+
+.PHONY: test
+test: test-rust test-python ## Run every test
+
+.PHONY: test-rust
+test-rust: ## Run the planner's tests; needs no Python
+	$(CARGO) test --locked
+
+.PHONY: test-python
+test-python: dev ## Run the Python tests; ARGS='-m "not slow"' leaves the real models out
+	$(bin)/python -m pytest -n auto --dist loadfile $(ARGS)
+
+.PHONY: bless
+bless: dev ## Rewrite expected plans and texts; review the diff
+	MUTCANON_BLESS=1 $(CARGO) test --locked --test filetests
+	EXPECTTEST_ACCEPT=1 $(bin)/python -m pytest $(ARGS)
+
+.PHONY: bench
+bench: dev ## Measure; ARGS=--large adds a graph of a million nodes
+	$(bin)/python -W ignore benches/canonicalize.py $(ARGS)
+	$(bin)/python -W ignore benches/lowering.py
+	$(bin)/python -W ignore benches/decode.py
+
+.PHONY: wheel
+wheel: dev ## Build the wheel and the source distribution into dist/
+	$(bin)/maturin build --release --locked --sdist --out dist
+
+.PHONY: clean
+clean: ## Remove what the commands above made, the environment included
+	rm -rf $(VENV) dist target python/mutcanon/_core.*.so

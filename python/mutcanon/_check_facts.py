@@ -1,0 +1,328 @@
+"""What the checker knows about an operator: names, aliases, writes, effects. Nothing about values.
+
+Everything is read off the operator's schema. An operator that writes in place is named after the
+functional one that computes the same (`add_` and `add.out` after `add`), so that a program before
+and after reinplacing are the same terms.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Node
+
+from mutcanon._torch import is_composite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+#: Composite operators whose results are new whatever they are given, though their schema need not
+#: be believed.
+_NEW = frozenset(
+    {
+        "adaptive_avg_pool2d",
+        "avg_pool1d",
+        "batch_norm",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "cosine_similarity",
+        "group_norm",
+        "gru",
+        "hstack",
+        "instance_norm",
+        "layer_norm",
+        "linear",
+        "log_softmax",
+        "lstm",
+        "matmul",
+        "max_pool1d",
+        "max_pool2d",
+        "one_hot",
+        "outer",
+        "rms_norm",
+        "scaled_dot_product_attention",
+        "softmax",
+        "vstack",
+    }
+)
+
+#: Operators that move data into a copy of their first argument, quantizer and all.
+_KEEPS = frozenset(
+    {
+        "as_strided_scatter",
+        "copy",
+        "diagonal_scatter",
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_put",
+        "masked_fill",
+        "masked_scatter",
+        "scatter",
+        "scatter_add",
+        "select_scatter",
+        "slice_scatter",
+    }
+)
+
+#: Higher-order operators whose results are new tensors by contract.
+_NEW_HIGHER_ORDER = frozenset(
+    {
+        "associative_scan",
+        "auto_functionalized",
+        "auto_functionalized_v2",
+        "cond",
+        "executorch_call_delegate",
+        "flex_attention",
+        "map_impl",
+        "scan",
+        "triton_kernel_wrapper_functional",
+        "while_loop",
+    }
+)
+
+#: Higher-order operators that have an effect, or state of their own.
+_IMPURE_HIGHER_ORDER = frozenset(
+    {
+        "call_torchbind",
+        "executorch_call_delegate",
+        "print",
+        "run_and_save_rng_state",
+        "run_with_rng_state",
+        "with_effects",
+    }
+)
+
+#: Where plain functions on numbers come from.
+_PURE_MODULES = frozenset({"_operator", "operator", "math", "builtins", "torch"})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of one operator.
+
+    Attributes:
+        name: What it is called; in-place variants are called as the functional one.
+        parameters: Name and default of each argument of its schema; None without a schema.
+        dropped: Arguments whose value on entry does not matter: where results are written.
+        writes: Arguments that are written, each with the result that it becomes, if any.
+        same: For each result the argument that it is.
+        views: For a result, or for all (None), the argument that it certainly shares storage with.
+        may: For a result, or for all (None), the arguments that it may share storage with.
+        may_share_all: Every result may share storage with every tensor argument.
+        keeps: Whether the result has the quantizer of the first argument.
+        impure: Whether it matters when it runs.
+        is_copy: Whether it is `copy` or `copy_`.
+    """
+
+    name: str = ""
+    parameters: tuple[tuple[str, Any], ...] | None = None
+    dropped: frozenset[int] = frozenset()
+    writes: tuple[tuple[int, int | None], ...] = ()
+    same: tuple[tuple[int, int], ...] = ()
+    views: tuple[tuple[int | None, int], ...] = ()
+    may: tuple[tuple[int | None, tuple[int, ...]], ...] = ()
+    may_share_all: bool = False
+    keeps: bool = False
+    impure: bool = False
+    is_copy: bool = False
+
+    def bind(self, node: Node) -> list[Any]:
+        """The arguments in the order of the schema, without trailing defaults."""
+        if self.parameters is None:
+            return [*node.args, *(node.kwargs and [node.kwargs])]
+        values = list(node.args)
+        if node.kwargs or len(values) < len(self.parameters):
+            rest = self.parameters[len(values) :]
+            values += [node.kwargs.get(name, default) for name, default in rest]
+        values = [v for i, v in enumerate(values) if i not in self.dropped]
+        defaults = [d for i, (_, d) in enumerate(self.parameters) if i not in self.dropped]
+        while values and _is_default(values[-1], defaults[len(values) - 1]):
+            values.pop()
+        return values
+
+    def clauses(self, node: Node, arguments: Sequence[Any]) -> Iterator[str]:
+        """What the results share, what is written, and the rest."""
+        for result, position in self.same:
+            yield from _clause(f"; same {result}", self._nodes(node, position))
+        every = range(_count(node))
+        for shown, position in self.views:
+            for k in every if shown is None else (shown,):
+                yield from _clause(f"; view {k}", self._nodes(node, position))
+        for shown, positions in self.may:
+            nodes = [n for p in positions for n in self._nodes(node, p)]
+            for k in every if shown is None else (shown,):
+                yield from _clause(f"; may {k}", nodes)
+        if self.may_share_all:
+            nodes = [n for n in node.all_input_nodes if _may_be_tensor(n)]
+            for k in every:
+                yield from _clause(f"; may {k}", nodes)
+        for position, becomes in self.writes:
+            for written in self._nodes(node, position):
+                yield f"; writes %{written.name}" + ("" if becomes is None else f" {becomes}")
+        if self.keeps and arguments and isinstance(arguments[0], Node):
+            yield f"; keeps %{arguments[0].name}"
+        if self.impure:
+            yield "; impure"
+
+    def _nodes(self, node: Node, position: int) -> list[Node]:
+        assert self.parameters is not None  # facts about arguments come with a schema
+        if position < len(node.args):
+            value = node.args[position]
+        else:
+            value = node.kwargs.get(self.parameters[position][0])
+        values = value if isinstance(value, (list, tuple)) else [value]
+        return [v for v in values if isinstance(v, Node)]
+
+
+def _clause(head: str, nodes: Sequence[Node]) -> Iterator[str]:
+    if nodes:
+        yield " ".join([head, *(f"%{n.name}" for n in nodes)])
+
+
+def _count(node: Node) -> int:
+    val = node.meta.get("val")
+    return len(val) if isinstance(val, (list, tuple)) else 1
+
+
+def _may_be_tensor(node: Node) -> bool:
+    val = node.meta.get("val")
+    if node.op == "get_attr":
+        return isinstance(val, torch.Tensor)
+    return val is None or isinstance(val, (torch.Tensor, list, tuple))
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and not isinstance(value, Node) and value == default
+
+
+_known: dict[Any, Facts] = {}
+
+
+def facts_of(target: Any) -> Facts:
+    """The facts of a call's target."""
+    facts = _known.get(target)
+    if facts is None:
+        facts = _known[target] = _read(target)
+    return facts
+
+
+def _read(target: Any) -> Facts:
+    # An edge operator wraps one of ATen.
+    inner = getattr(target, "_op", None)
+    op = inner if isinstance(inner, OpOverload) else target
+    if isinstance(op, OpOverload):
+        return _read_schema(op)
+    if isinstance(op, HigherOrderOperator):
+        name = op.__name__
+        return Facts(
+            f"higher_order.{name}",
+            may_share_all=name not in _NEW_HIGHER_ORDER,
+            impure=name in _IMPURE_HIGHER_ORDER,
+        )
+    module = getattr(op, "__module__", "") or ""
+    name = f"{module}.{getattr(op, '__qualname__', op)}"
+    pure = module in _PURE_MODULES or module.startswith(("torch.", "executorch.exir"))
+    return Facts(name, may_share_all=op is not operator.not_, impure=not pure)
+
+
+class _Required:
+    """The default of an argument without one; equal to nothing."""
+
+
+_REQUIRED = _Required()
+
+
+def _read_schema(op: OpOverload) -> Facts:
+    schema = op._schema
+    arguments, returns = schema.arguments, schema.returns
+    parameters = tuple(
+        (a.name, a.default_value if a.has_default_value() else _REQUIRED) for a in arguments
+    )
+    marks = [a.alias_info for a in arguments]
+    written = [i for i, m in enumerate(marks) if m is not None and m.is_write]
+    same: list[tuple[int, int]] = []
+    views: list[tuple[int | None, int]] = []
+    may: list[tuple[int | None, tuple[int, ...]]] = []
+    composite = is_composite(op)
+    for k, result in enumerate(returns):
+        mark = result.alias_info
+        if mark is None:
+            continue
+        is_list = not isinstance(result.type, torch.TensorType)
+        sources = tuple(_sources(mark, marks))
+        k_or_all = None if is_list else k
+        if mark.is_write and len(sources) == 1:
+            same.append((k, sources[0]))
+        elif len(sources) == 1 and not composite:
+            views.append((k_or_all, sources[0]))
+        else:
+            may.append((k_or_all, sources))
+    packet = str(op.overloadpacket).rpartition(".")[2]
+    name, results = _functional(op, written)
+    unmarked = not (same or views or may or written)
+    return Facts(
+        name=name,
+        parameters=parameters,
+        dropped=frozenset(i for i in written if arguments[i].is_out),
+        writes=tuple((i, results.get(i)) for i in written),
+        same=tuple(same),
+        views=tuple(views),
+        may=tuple(may),
+        may_share_all=unmarked and composite and packet not in _NEW,
+        keeps=packet.removesuffix("_") in _KEEPS,
+        impure=torch.Tag.nondeterministic_seeded in op.tags or not (returns or written),
+        is_copy=name == "aten.copy.default",
+    )
+
+
+def _sources(mark: Any, marks: Sequence[Any]) -> Iterator[int]:
+    sets = mark.before_set | mark.after_set
+    for i, other in enumerate(marks):
+        if other is not None:
+            theirs = other.before_set | other.after_set
+            if not sets or "*" in sets or "*" in theirs or sets & theirs:
+                yield i
+
+
+def _functional(op: OpOverload, written: Sequence[int]) -> tuple[str, dict[int, int]]:
+    """The functional operator that computes what this one writes, and which result goes where."""
+    name = str(op)
+    if not written:
+        return name, {}
+    arguments = op._schema.arguments
+    outs = [i for i in written if arguments[i].is_out]
+    base, _, overload = name.rpartition(".")
+    if outs == list(written):
+        kept = [a for i, a in enumerate(arguments) if i not in outs]
+        if match := _overload(base, overload, kept, len(outs)):
+            return match, {i: k for k, i in enumerate(outs)}
+    elif not outs and list(written) == [0] and base.endswith("_"):
+        base = base.removesuffix("_")
+        if match := _overload(base, overload, arguments, 1):
+            return match, {0: 0}
+    return name, {}
+
+
+def _overload(base: str, preferred: str, arguments: Sequence[Any], results: int) -> str | None:
+    """The overload with these arguments that writes nothing and gives so many results."""
+    namespace, _, name = base.partition(".")
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if packet is None:
+        return None
+    wanted = [(a.name, str(a.type)) for a in arguments]
+    overloads = packet.overloads()
+    for overload in sorted(overloads, key=lambda o: o != preferred):
+        schema = getattr(packet, overload)._schema
+        found = [(a.name, str(a.type)) for a in schema.arguments]
+        writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+        if found == wanted and len(schema.returns) == results and not writes:
+            return f"{base}.{overload}"
+    return None

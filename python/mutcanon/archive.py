@@ -1,0 +1,189 @@
+"""Exported programs in `.pt2` archives, without torch.
+
+`analyze` says what an archive is and what its programs need; `rewrite` writes it in canonical form.
+Both decide as `mutcanon.analyze` and `mutcanon.canonicalize` do, and neither imports torch: the
+graph is read and edited as text, everything else is copied as it is. The GIL is free while they
+work, so threads run in parallel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from mutcanon import _core
+from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
+from mutcanon.errors import InternalError, InvalidProgramError, MutcanonError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ArchiveReport", "ModelReport", "Outcome", "analyze", "rewrite"]
+
+Form = Literal["portable", "minimal"]
+
+_UNSUPPORTED = frozenset({"compressed_graph", "schema_version", "too_large", "unknown_argument"})
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """One exported program of an archive.
+
+    Attributes:
+        model: Its name in the archive.
+        graph_size: Length of its graph's JSON in bytes.
+        copies_before: The `aten.copy` nodes of all its graphs.
+        copies_after: Those that are left in the end.
+        report: What it needs and why, as `mutcanon.analyze` reports it.
+    """
+
+    model: str
+    graph_size: int
+    copies_before: int
+    copies_after: int
+    report: Report
+
+
+@dataclass(frozen=True)
+class ArchiveReport:
+    """What an archive is and what its programs need.
+
+    Attributes:
+        kind: What the file is, told by its contents: "exported_program", or another format's name.
+        summary: The same in words, with what can be done about it.
+        has_compiled_models: Whether the archive also holds compiled models, which a rewrite leaves
+            as they are.
+        models: The exported programs.
+    """
+
+    kind: str
+    summary: str
+    has_compiled_models: bool
+    models: tuple[ModelReport, ...]
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether a rewrite would leave the archive as it is."""
+        return all(m.report.changes_nothing for m in self.models)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `rewrite` did.
+
+    Attributes:
+        action: "rewritten"; "copied", when there was nothing to do and the destination now holds
+            the same bytes; "untouched", when that was so in place; or "foreign", when the file
+            holds no exported program that we can work on and nothing was written.
+        report: What the archive was before, and why.
+    """
+
+    action: str
+    report: ArchiveReport
+
+
+def analyze(
+    path: str | os.PathLike[str], *, form: Form = "portable", verify: bool = False
+) -> ArchiveReport:
+    """Says what `rewrite` would do to a file, and why it would do no more.
+
+    Args:
+        path: The file; of any kind, since `.pt2` is also the ending of other formats.
+        form: As for `mutcanon.canonicalize`.
+        verify: Whether to read all of the archive and compare its checksums.
+
+    Raises:
+        InvalidProgramError: When the archive or a program contradicts itself.
+        UnsupportedError: When it is sound, but not what we can read.
+        OSError: When the system says no.
+
+    Example:
+        >>> import torch, mutcanon.archive
+        >>> class Count(torch.nn.Module):
+        ...     def forward(self, n):
+        ...         n.add_(1)
+        ...         return n * 2
+        >>> ep = torch.export.export(Count(), (torch.zeros(3),))
+        >>> for _ in range(3):
+        ...     ep = ep.run_decompositions({})
+        >>> path = getfixture("tmp_path") / "count.pt2"
+        >>> torch.export.save(ep, path)
+        >>> (model,) = mutcanon.archive.analyze(path).models
+        >>> model.copies_before, model.copies_after
+        (2, 0)
+    """
+    return _archive_report(_call(_core.analyze_archive, path, form, verify=verify))
+
+
+def rewrite(
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    form: Form = "portable",
+    verify: bool = False,
+) -> Outcome:
+    """Writes an archive in canonical form.
+
+    The result is written to a temporary file beside the destination, which then takes its place:
+    whatever happens, there is the old file or the new one, whole.
+
+    Args:
+        source: The archive.
+        destination: Where the result goes; may be the source itself.
+        form: As for `mutcanon.canonicalize`.
+        verify: Whether to compare every checksum before and after, and to analyze the result.
+
+    Raises:
+        InvalidProgramError: When the archive or a program contradicts itself.
+        UnsupportedError: When it is sound, but not what we can read.
+        InternalError: When `verify` finds fault with our own result; the destination is as it was.
+        OSError: When the system says no.
+    """
+    fields = _call(_core.rewrite_archive, source, destination, form, verify=verify)
+    return Outcome(fields["action"], _archive_report(fields))
+
+
+def _call(function: Callable[..., str], *args: Any, **options: Any) -> dict[str, Any]:
+    try:
+        fields: dict[str, Any] = json.loads(function(*args, **options))
+    except _core.CoreError as error:
+        message, code = error.args
+        raise _error_type(code)(message, code=code) from None
+    return fields
+
+
+def _error_type(code: str) -> type[MutcanonError]:
+    if code == "internal":
+        return InternalError
+    return UnsupportedError if code in _UNSUPPORTED else InvalidProgramError
+
+
+def _archive_report(fields: dict[str, Any]) -> ArchiveReport:
+    return ArchiveReport(
+        kind=fields["kind"],
+        summary=fields["summary"],
+        has_compiled_models=fields["has_compiled_models"],
+        models=tuple(
+            ModelReport(**{**model, "report": _report(model["report"])})
+            for model in fields["models"]
+        ),
+    )
+
+
+def _report(fields: dict[str, Any]) -> Report:
+    return Report(
+        form=fields["form"],
+        copies=tuple(CopyReport(**copy) for copy in fields["copies"]),
+        mutations=tuple(MutationReport(**mutation) for mutation in fields["mutations"]),
+        write_backs=tuple((step, target) for step, target in fields["write_backs"]),
+        hazards=tuple((reader, writer) for reader, writer in fields["hazards"]),
+        findings=tuple(
+            FindingReport(**{**finding, "consumers": tuple(finding["consumers"])})
+            for finding in fields["findings"]
+        ),
+        reordered=fields["reordered"],
+        bytes_saved=fields["bytes_saved"],
+        formula=fields["formula"],
+    )
