@@ -6,9 +6,9 @@ import copy
 import io
 import json
 import operator
+import re
 
 import pytest
-import sympy
 import torch
 from torch import nn
 from torch.export.graph_signature import OutputKind, TensorArgument
@@ -292,10 +292,7 @@ def test_size_that_is_proved_to_be_one_makes_its_stride_meaningless():
 def test_bytes_of_symbolic_sizes_are_a_formula():
     report = mutcanon.analyze(program("adv-dynamic-batch", 2))
     assert report.bytes_saved is None
-    symbol = sympy.Symbol("s")
-    formula = sympy.sympify(report.formula)
-    (free,) = formula.free_symbols
-    assert formula.subs(free, symbol) == 12 * symbol
+    assert re.fullmatch(r"12\*s\d+", report.formula)
 
 
 # Control flow

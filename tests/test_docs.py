@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import mutcanon
+from conftest import need
 from mutcanon import _core
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +54,7 @@ def test_the_program_of_an_entry_shows_its_reason(entry: str) -> None:
     if language == "mut":
         assert f"keep %c: {code}" in _core.plan_text(program, "portable")
         return
+    need("torch")
     names: dict[str, object] = {}
     exec(block(PRELUDE)[1], names)
     exec(program, names)
