@@ -71,6 +71,7 @@ bench: dev ## Measure; ARGS=--large adds a graph of a million nodes
 	$(bin)/python -W ignore benches/canonicalize.py $(ARGS)
 	$(bin)/python -W ignore benches/lowering.py
 	$(bin)/python -W ignore benches/decode.py
+	$(bin)/python -W ignore benches/batch.py
 
 .PHONY: wheel
 wheel: dev ## Build the wheel and the source distribution into dist/

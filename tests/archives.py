@@ -22,6 +22,11 @@ CHANGES = {
     "restored": True,
     "lost-cast": False,
     "shared": True,
+    "stale-output": True,
+    "transposed": True,
+    "returned": True,
+    "parameter": False,
+    "identity": True,
 }
 
 
@@ -40,6 +45,12 @@ def make_zoo(directory: Path, count: int) -> dict[str, bool]:
         shutil.copyfile(DATA / f"{stem}.pt2", directory / name)
         zoo[name] = changes
     return zoo
+
+
+def count_changes(count: int) -> int:
+    """How many archives of such a zoo a rewrite changes."""
+    changes = list(CHANGES.values())
+    return sum(changes[i % len(changes)] for i in range(count))
 
 
 def zipped(**entries: bytes) -> bytes:

@@ -132,7 +132,7 @@ def test_json_is_one_object_a_file_in_order_with_a_schema_version() -> None:
         for model in fields["models"]:
             assert list(model) == ["model", "graph_size", "copies_before", "copies_after", "report"]
             assert model["report"]["schema_version"] == 1
-    assert rows(result.stderr)["files"] == "11"
+    assert rows(result.stderr)["files"] == str(len(STATUSES))
 
 
 def test_bad_files_fail_and_foreign_ones_do_not(tmp_path: Path) -> None:
@@ -233,16 +233,12 @@ def test_rewrite_makes_a_whole_copy_of_the_zoo(zoo: Path, tmp_path: Path) -> Non
     before, out = archives.tree(zoo), tmp_path / "out"
     result = run("rewrite", zoo, "-o", out)
     assert result.returncode == 0
-    changes = [
-        archives.CHANGES[name.partition("/")[2].rpartition("-")[0]]
-        for name in before
-        if name.endswith(".pt2")
-    ]
-    assert rows(result.stdout)["rewritten"] == str(sum(changes))
-    assert rows(result.stdout)["nothing to do"] == str(len(changes) - sum(changes))
+    changes = archives.count_changes(44)
+    assert rows(result.stdout)["rewritten"] == str(changes)
+    assert rows(result.stdout)["nothing to do"] == str(44 - changes)
     after = archives.tree(out)
     assert after.keys() == {name for name in before if name.endswith(".pt2")}
-    assert sum(after[name] != before[name] for name in after) == sum(changes)
+    assert sum(after[name] != before[name] for name in after) == changes
     assert archives.tree(zoo) == before
     again = run("rewrite", out, "-o", tmp_path / "again")
     assert rows(again.stdout)["nothing to do"] == "44"
@@ -291,7 +287,7 @@ def test_dry_run_lists_and_writes_nothing(zoo: Path, tmp_path: Path) -> None:
         result = run("rewrite", zoo, *where, "--dry-run")
         assert result.returncode == 0
         assert f"{zoo}/a/redundant-0.pt2: 2 of 2 copies are redundant" in result.stdout
-        assert rows(result.stdout)["would be rewritten"] == "32"
+        assert rows(result.stdout)["would be rewritten"] == str(archives.count_changes(44))
         assert archives.tree(tmp_path) == before
     assert not (tmp_path / "out").exists()
 
@@ -363,7 +359,9 @@ def test_killed_anywhere_it_leaves_whole_files_and_goes_on(tmp_path: Path) -> No
     summary = rows(result.stdout)
     assert summary["files"] == "246"
     assert int(summary["done by an earlier run"]) > 100
-    assert (summary["rewritten"], summary["nothing to do"]) == ("181", "65")
+    rewritten = archives.count_changes(240) + 6
+    assert summary["rewritten"] == str(rewritten)
+    assert summary["nothing to do"] == str(246 - rewritten)
     assert archives.tree(out) == expected  # no temporary file is left either
 
 

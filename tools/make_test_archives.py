@@ -106,6 +106,35 @@ def rounds(self: Program, x: Tensor) -> Tensor:
     return self.state * 2
 
 
+def transposes(self: Program, x: Tensor) -> Tensor:
+    """A buffer receives another view of itself."""
+    out = self.a + x
+    self.a.copy_(self.a.t())
+    return out
+
+
+def returns_value(self: Program, x: Tensor) -> Tensor:
+    """A user output is the value of a buffer that cannot hold it."""
+    y = (self.a + x).double()
+    self.a.copy_(y)
+    return y
+
+
+def trains(self: Program, x: Tensor) -> Tensor:
+    """A parameter is mutated."""
+    out = x * self.p
+    self.p.add_(1)
+    return out
+
+
+def keeps_and_counts(self: Program, a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    """One input receives itself, and another one something new."""
+    out = a + b + x
+    a.copy_(a)
+    b.add_(x)
+    return out
+
+
 def writes_twice(self: Program, a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     """Two inputs receive one value."""
     value = x * 2
@@ -114,24 +143,35 @@ def writes_twice(self: Program, a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     return x + 1
 
 
-def share_value(archive: bytes) -> bytes:
-    """What a careless pass makes of `writes_twice`: two mutations of one node."""
-    source = zipfile.ZipFile(io.BytesIO(archive))
-    edited = io.BytesIO()
-    with zipfile.ZipFile(edited, "w") as target:
+def edit(name: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Makes of an archive what a careless pass would: torch writes no such thing."""
+    path = DATA / f"{name}.pt2"
+    source = zipfile.ZipFile(io.BytesIO(path.read_bytes()))
+    with zipfile.ZipFile(path, "w") as target:
         for entry in source.infolist():
             text = source.read(entry)
             if entry.filename.endswith("models/model.json"):
                 document = json.loads(text)
-                graph = document["graph_module"]["graph"]
-                specs = document["graph_module"]["signature"]["output_specs"]
-                (value,) = (n["name"] for n in graph["nodes"] if n["target"].endswith("mul.Tensor"))
-                for output, spec in list(zip(graph["outputs"], specs, strict=True))[:2]:
-                    output["as_tensor"]["name"] = value
-                    spec["user_input_mutation"]["arg"]["name"] = value
+                change(document["graph_module"])
                 text = json.dumps(document).encode()
             target.writestr(entry.filename, text)
-    return edited.getvalue()
+
+
+def share_value(module: dict[str, Any]) -> None:
+    """Two mutations of one node, in what was made of `writes_twice`."""
+    nodes, outputs = module["graph"]["nodes"], module["graph"]["outputs"]
+    (value,) = (node["name"] for node in nodes if node["target"].endswith("mul.Tensor"))
+    for output, spec in list(zip(outputs, module["signature"]["output_specs"], strict=True))[:2]:
+        output["as_tensor"]["name"] = value
+        spec["user_input_mutation"]["arg"]["name"] = value
+
+
+def return_cache(module: dict[str, Any]) -> None:
+    """The old cache is a user output, in what was made of `step`."""
+    (cache, _), (_, output) = module["graph"]["inputs"], module["graph"]["outputs"]
+    spec = module["signature"]["output_specs"][1]["user_output"]
+    for place in (output, spec["arg"]):
+        place["as_tensor"]["name"] = cache["as_tensor"]["name"]
 
 
 def save(name: str, *programs: torch.export.ExportedProgram) -> None:
@@ -164,8 +204,14 @@ def main() -> None:
     save("restored", decomposed(restores, row, live=torch.zeros(4), saved=torch.arange(4.0)))
     save("lost-cast", decomposed(rounds, row, state=half))
     save("shared", decomposed(writes_twice, cache, torch.zeros(4), row))
-    path = DATA / "shared.pt2"
-    path.write_bytes(share_value(path.read_bytes()))
+    edit("shared", share_value)
+    save("stale-output", decomposed(step, cache, row))
+    edit("stale-output", return_cache)
+    save("transposed", decomposed(transposes, torch.ones(2, 2), a=torch.arange(4.0).view(2, 2)))
+    save("returned", decomposed(returns_value, row, a=torch.zeros(4)))
+    save("parameter", decomposed(trains, row, p=nn.Parameter(row.clone(), False)))
+    identity = decomposed(keeps_and_counts, cache, torch.zeros(4), row)
+    save("identity", mutcanon.canonicalize(identity, form="minimal"))
 
 
 if __name__ == "__main__":
