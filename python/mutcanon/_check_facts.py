@@ -129,6 +129,7 @@ class Facts:
         is_clone: Whether it is `clone`.
         is_assertion: Whether it has no result and writes nothing.
         is_allocation: Whether it stands for memory in a plan of executorch.
+        is_memory_view: Whether it is executorch's own view, which stands for `view_copy`.
     """
 
     name: str = ""
@@ -146,6 +147,7 @@ class Facts:
     is_clone: bool = False
     is_assertion: bool = False
     is_allocation: bool = False
+    is_memory_view: bool = False
 
     def bind(self, node: Node) -> list[Any]:
         """The arguments in the order of the schema, without trailing defaults."""
@@ -261,7 +263,8 @@ def _memory_function(function: Any) -> Facts | None:
     from mutcanon import _executorch
 
     if _executorch.is_view_function(function):
-        return replace(facts_of(torch.ops.aten.view_copy.default), views=((None, 0),))
+        copy = facts_of(torch.ops.aten.view_copy.default)
+        return replace(copy, views=((None, 0),), is_memory_view=True)
     if _executorch.is_allocation_function(function):
         return Facts("memory", is_allocation=True)
     return None

@@ -15,6 +15,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from mutcanon._check_facts import Facts, facts_of
+from mutcanon._check_rows import rows_of
 from mutcanon._check_types import word
 from mutcanon.errors import InvalidProgramError
 
@@ -61,7 +62,7 @@ def encode(ep: ExportedProgram, types: Types, lowered_from: ExportedProgram | No
         inputs, outputs = _as_before(inputs, outputs, lowered_from)
     writer = _Writer(ep.graph_module, types, ep.range_constraints)
     if lowered_from is not None:
-        writer.skips_assertions = True
+        writer.skips_assertions = writer.reads_rows = True
         # Nodes that share a spec share memory in a plan of executorch.
         specs = ((n, n.meta.get("spec")) for n in inputs)
         writer.memory = {id(spec): n for n, spec in specs if spec is not None}
@@ -140,7 +141,7 @@ class _Writer:
         self.ranges = ranges
         self.indent = indent
         self.lines: list[str] = []
-        self.skips_assertions = False
+        self.skips_assertions = self.reads_rows = False
         #: The input that has the memory of a spec.
         self.memory: dict[int, Node] = {}
         #: What stands for a node where it is not called by its name.
@@ -221,7 +222,8 @@ class _Writer:
             self._any(node, None, facts)
 
     def _any(self, node: Node, name: str | None, facts: Facts) -> None:
-        arguments = facts.bind(node)
+        rows = rows_of(node) if self.reads_rows else None
+        arguments = rows or facts.bind(node)
         flat: list[str] = []
         for argument in arguments:
             self._argument(argument, flat)
@@ -233,6 +235,8 @@ class _Writer:
             head = "copy"
         else:
             head = f"call {word(name or facts.name)}"
+        if rows is not None:
+            head = "call rows"
         if facts.typed:
             flat.append(self.types.result(node.meta.get("val")))
         clauses = facts.clauses(node, arguments, self._word)
