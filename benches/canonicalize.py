@@ -19,7 +19,7 @@ from torch.fx import Graph
 
 import mutcanon
 from baselines import edit, signature_driven, whole_graph
-from programs import add_copies, count_copies, synthetic
+from synthetic import add_copies, count_copies, synthetic
 from timing import in_turns
 
 if TYPE_CHECKING:

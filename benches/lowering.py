@@ -16,7 +16,7 @@ from rich.table import Table
 import mutcanon
 from mutcanon.cli import _decoder
 from mutcanon.executorch import to_edge_transform_and_lower
-from programs import add_copies, count_copies
+from synthetic import add_copies, count_copies
 from timing import in_turns
 
 DECOMPOSITIONS = 3

@@ -14,7 +14,7 @@ BENCHES = Path(__file__).parent.parent / "benches"
 sys.path.insert(0, str(BENCHES))
 
 from baselines import edit, signature_driven, whole_graph  # noqa: E402
-from programs import add_copies, count_copies, synthetic  # noqa: E402
+from synthetic import add_copies, count_copies, synthetic  # noqa: E402
 
 
 def test_a_synthetic_program_is_a_valid_one_of_its_size() -> None:

@@ -55,12 +55,11 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
         if round.found.is_empty() {
             (order, round.found) = round.write_order();
         }
-        round.found.retain(|(_, reason)| !is_seeded(Fault::Ignore(reason.code)));
-        let found = std::mem::take(&mut round.found);
-        let conflicts: Vec<_> = found.into_iter().map(|(slot, r)| (slot, round.remedy(slot, &r), r)).collect();
+        round.found.retain(|c| !is_seeded(Fault::Ignore(c.reason.code)));
+        let conflicts: Vec<_> = round.found.into_iter().map(|c| (c.remedy(problem, &view), c)).collect();
         let mut changed = false;
-        for (slot, frontier, reason) in conflicts {
-            changed |= settlement.resolve(slot, &frontier, &reason);
+        for (copies, conflict) in conflicts {
+            changed |= settlement.resolve(conflict.slot, &copies, &conflict.reason);
         }
         if !changed {
             settlement.order = order;
@@ -74,6 +73,26 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
 enum Slot {
     Output(usize),
     Operand(ValueId),
+}
+
+/// Something that must not be, and why.
+struct Conflict {
+    slot: Slot,
+    reason: KeepReason,
+    /// Whether no copy of the program helps: what is shared past all of them stays shared, and no copy below a node
+    /// makes it another node.
+    needs_new: bool,
+}
+
+impl Conflict {
+    /// The copies that would resolve the conflict; none where only a new one would.
+    fn remedy(&self, problem: &Problem, view: &View<'_>) -> Vec<ValueId> {
+        let value = match self.slot {
+            Slot::Output(i) => output_value(problem, i),
+            Slot::Operand(value) => Some(value),
+        };
+        value.filter(|_| !self.needs_new).map(|v| view.frontier(v)).unwrap_or_default()
+    }
 }
 
 impl Settlement {
@@ -132,12 +151,13 @@ struct Round<'a> {
     form: Form,
     view: &'a View<'a>,
     settled: &'a Settlement,
-    found: Vec<(Slot, KeepReason)>,
+    found: Vec<Conflict>,
 }
 
 impl Round<'_> {
-    fn conflict(&mut self, output: usize, code: Code, blame: ValueId) {
-        self.found.push((Slot::Output(output), KeepReason::blaming(code, blame)));
+    fn conflict(&mut self, output: usize, code: Code, blame: ValueId, needs_new: bool) {
+        let reason = KeepReason::blaming(code, blame);
+        self.found.push(Conflict { slot: Slot::Output(output), reason, needs_new });
     }
 
     /// The mutation outputs that still have no copy inserted: output, target, value.
@@ -177,11 +197,12 @@ impl Round<'_> {
         for (i, target, value) in self.mutations() {
             let base = self.view.base(value);
             if let Some((code, blame)) = self.portable_need(target, base) {
-                self.conflict(i, code, blame);
+                let needs_new = code == Code::Overlap && self.view.is_bare(value, target);
+                self.conflict(i, code, blame, needs_new);
             } else if let Some((last, other)) = last_written.filter(|_| base == target && self.is_pinned(i))
                 && i < last
             {
-                self.conflict(i, Code::OutputOrder, other);
+                self.conflict(i, Code::OutputOrder, other, false);
             }
         }
     }
@@ -209,25 +230,6 @@ impl Round<'_> {
         self.form == Form::Portable && matches!(self.problem.outputs[output], Output::Mutation { pinned: true, .. })
     }
 
-    /// The copies that would resolve a conflict; none where only a new one would.
-    fn remedy(&self, slot: Slot, reason: &KeepReason) -> Vec<ValueId> {
-        let value = match slot {
-            Slot::Output(i) => output_value(self.problem, i),
-            Slot::Operand(value) => Some(value),
-        };
-        let Some(value) = value else { return Vec::new() };
-        let shares_past_copies = || reason.blame.is_some_and(|root| self.view.shares_past_copies(value, root));
-        let cannot_help = match reason.code {
-            // No copy below a node makes it another node.
-            Code::SharedValue | Code::ValueAndOutput => self.view.base(value) == value,
-            // What is shared past all copies stays shared.
-            Code::Overlap | Code::Snapshot => shares_past_copies(),
-            Code::UserOutput => shares_past_copies() && reason.blame.is_some_and(|root| self.mutated()[root.index()]),
-            _ => false,
-        };
-        if cannot_help { Vec::new() } else { self.view.frontier(value) }
-    }
-
     /// For each value, whether it is a target that changes.
     fn mutated(&self) -> Vec<bool> {
         let mut is_mutated = vec![false; self.problem.values.len()];
@@ -252,7 +254,7 @@ impl Round<'_> {
             let bare = origins.iter().find(|&&(root, origin)| origin == root && is_stale(root));
             let new = |&&(root, origin): &&_| is_stale(root) || (origin != root && !is_seeded(Fault::OnlyMutated));
             if let Some(&(root, _)) = bare.or_else(|| origins.iter().find(new)) {
-                self.conflict(i, code, root);
+                self.conflict(i, code, root, bare.is_some());
             }
         }
     }
@@ -290,8 +292,9 @@ impl Round<'_> {
         let mut mutation_at: Vec<Option<ValueId>> = vec![None; n];
         let mut claims = self.mutations();
         let saved = self.saved();
-        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends.
-        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i)));
+        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends; then the
+        // deepest, because a copy that stays below another would be its node again.
+        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i), v));
         for (i, target, value) in claims {
             let base = self.view.base(value);
             // The caller gets the target for such an output, which is right where both came as one node of its type.
@@ -300,13 +303,13 @@ impl Round<'_> {
             if let (Form::Portable, Some((user, original))) = (self.form, user) {
                 // Either may keep its copy; the mutation keeps it unless only the user output has one.
                 if base != value || original == value {
-                    self.conflict(i, Code::ValueAndOutput, original);
+                    self.conflict(i, Code::ValueAndOutput, original, base == value);
                     continue;
                 }
-                self.conflict(user, Code::ValueAndOutput, base);
+                self.conflict(user, Code::ValueAndOutput, base, false);
             }
             match mutation_at[base.index()] {
-                Some(owner) => self.conflict(i, Code::SharedValue, owner),
+                Some(owner) => self.conflict(i, Code::SharedValue, owner, base == value),
                 None => mutation_at[base.index()] = Some(target),
             }
         }
@@ -347,7 +350,7 @@ impl Round<'_> {
                 known.find(|&&(before, _)| before != origin).map(|&(_, other)| other)
             };
             if let Some(other) = origins.iter().find_map(newly) {
-                self.found.push((slot, KeepReason::blaming(code, other)));
+                self.found.push(Conflict { slot, reason: KeepReason::blaming(code, other), needs_new: false });
                 continue;
             }
             for (root, origin) in origins {
@@ -358,7 +361,7 @@ impl Round<'_> {
 
     /// Rule 4.2: the order of the mutation outputs, and those whose value must be a snapshot for any order to do.
     /// The minimal form leaves order and temporaries to the write-back.
-    fn write_order(&self) -> (Vec<usize>, Vec<(Slot, KeepReason)>) {
+    fn write_order(&self) -> (Vec<usize>, Vec<Conflict>) {
         let outputs = mutation_outputs(self.problem);
         if self.form == Form::Minimal {
             return (outputs, Vec::new());
@@ -373,10 +376,12 @@ impl Round<'_> {
                     // Something that is read, best what no copy stands before. Its own target is rule 4.4's, and was
                     // dealt with.
                     let value = output_value(self.problem, outputs[m]);
-                    let bare = |r: &&ValueId| value.is_some_and(|v| self.view.shares_past_copies(v, **r));
-                    let blame = moves[m].reads.iter().find(bare).or(moves[m].reads.first()).copied();
+                    let bare = |r: &&ValueId| value.is_some_and(|v| self.view.is_bare(v, **r));
+                    let bare = moves[m].reads.iter().find(bare);
+                    let blame = bare.or(moves[m].reads.first()).copied();
                     let reason = KeepReason { code: Code::Snapshot, blame, fact: String::new() };
-                    snapshots.push((Slot::Output(outputs[m]), reason));
+                    let needs_new = bare.is_some();
+                    snapshots.push(Conflict { slot: Slot::Output(outputs[m]), reason, needs_new });
                 }
             }
         }

@@ -72,6 +72,20 @@ impl<'p> View<'p> {
     /// outermost collapsed copy on the path to it, or the same one. Sorted.
     #[must_use]
     pub fn origins(&self, value: ValueId) -> Vec<(ValueId, ValueId)> {
+        let mut value = value;
+        while let (false, Def::Alias(of)) = (self.collapsed[value.index()], self.problem.def(value)) {
+            // A value with several parents is rare, and needs care not to visit one twice.
+            let [parent] = of[..] else { return self.origins_of_many(value) };
+            value = parent;
+        }
+        if self.collapsed[value.index()] {
+            self.storage(value).iter().map(|&root| (root, value)).collect()
+        } else {
+            vec![(value, value)]
+        }
+    }
+
+    fn origins_of_many(&self, value: ValueId) -> Vec<(ValueId, ValueId)> {
         let mut found = Vec::new();
         let mut seen = std::collections::HashSet::new();
         let mut stack = vec![value];
@@ -90,25 +104,17 @@ impl<'p> View<'p> {
         found
     }
 
-    /// Whether no collapsed copy need stand between `value` and the storage of `root`.
+    /// Whether `value` may share the storage of `root` on a path that no collapsed copy lies on.
     #[must_use]
-    pub fn shares_past_copies(&self, value: ValueId, root: ValueId) -> bool {
-        self.origins(value).binary_search(&(root, root)).is_ok()
+    pub fn is_bare(&self, value: ValueId, root: ValueId) -> bool {
+        self.origins(value).contains(&(root, root))
     }
 
     /// The outermost collapsed copies on the alias paths of `value`: itself, if it is one.
     #[must_use]
     pub fn frontier(&self, value: ValueId) -> Vec<ValueId> {
-        let mut found = Vec::new();
-        let mut seen = std::collections::HashSet::new();
-        let mut stack = vec![value];
-        while let Some(v) = stack.pop() {
-            if self.collapsed[v.index()] {
-                found.push(v);
-            } else if let Def::Alias(of) = self.problem.def(v) {
-                stack.extend(of.iter().copied().filter(|&o| seen.insert(o)));
-            }
-        }
+        let origins = self.origins(value).into_iter().map(|(_, origin)| origin);
+        let mut found: Vec<_> = origins.filter(|o| self.collapsed[o.index()]).collect();
         found.sort_unstable();
         found.dedup();
         found
