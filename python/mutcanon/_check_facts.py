@@ -77,7 +77,7 @@ _KEEPS = frozenset(
 )
 
 #: Higher-order operators whose results are new tensors by contract.
-_NEW_HIGHER_ORDER = frozenset(
+NEW_HIGHER_ORDER = frozenset(
     {
         "associative_scan",
         "auto_functionalized",
@@ -247,7 +247,7 @@ def _read(target: Any) -> Facts:
         name = op.__name__
         return Facts(
             f"higher_order.{name}",
-            may_share_all=name not in _NEW_HIGHER_ORDER,
+            may_share_all=name not in NEW_HIGHER_ORDER,
             impure=name in _IMPURE_HIGHER_ORDER,
         )
     if "executorch.exir.memory" in sys.modules and (memory := _memory_function(op)):
@@ -345,9 +345,10 @@ def _functional(op: OpOverload, written: Sequence[int]) -> tuple[str, dict[int, 
     The last value says whether that one has tensor options.
     """
     name = str(op)
-    if not written:
-        return name, {}, False
     arguments = op._schema.arguments
+    # Of a list that is written it is not said which result is which element's.
+    if not written or not all(isinstance(arguments[i].type, torch.TensorType) for i in written):
+        return name, {}, False
     outs = [i for i in written if arguments[i].is_out]
     base, _, overload = name.rpartition(".")
     if outs == list(written):

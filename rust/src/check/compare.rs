@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::Serialize;
+
 use crate::check::consumer::{Late, Outcome, in_parallel, in_sequence, mutations};
 use crate::check::heap::Heap;
 use crate::check::machine::{Run, World, run};
@@ -12,7 +14,7 @@ use crate::check::types::{Class, Classes};
 use crate::error::Error;
 
 /// One thing that is wrong, or that would be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Objection {
     /// The kind, stable.
     pub code: &'static str,
@@ -21,7 +23,7 @@ pub struct Objection {
 }
 
 /// What the checker has to say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// What is wrong.
     pub objections: Vec<Objection>,

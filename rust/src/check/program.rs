@@ -50,7 +50,7 @@ pub enum Dim {
 }
 
 /// What a value looks like.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     /// A tensor with strides.
     Tensor(Tensor),
@@ -59,7 +59,7 @@ pub enum Type {
 }
 
 /// The type of a strided tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor {
     /// Element type.
     pub dtype: Text,
