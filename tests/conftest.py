@@ -12,6 +12,9 @@ import os
 
 import pytest
 
+# The independent checker looks at every result that a test makes, before mutcanon is imported.
+os.environ["MUTCANON_CHECK"] = "1"
+
 OPTIONAL = ("torch", "executorch", "transformers")
 REQUIRED = frozenset(filter(None, os.environ.get("MUTCANON_REQUIRE", "").split(",")))
 

@@ -8,7 +8,8 @@ and after reinplacing are the same terms.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,12 +19,15 @@ from torch.fx import Node
 from mutcanon._torch import is_composite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 #: Composite operators whose results are new whatever they are given, though their schema need not
 #: be believed.
 _NEW = frozenset(
     {
+        "_clone_dim_order",
+        "_empty_dim_order",
+        "_to_dim_order_copy",
         "adaptive_avg_pool2d",
         "avg_pool1d",
         "batch_norm",
@@ -73,7 +77,7 @@ _KEEPS = frozenset(
 )
 
 #: Higher-order operators whose results are new tensors by contract.
-_NEW_HIGHER_ORDER = frozenset(
+NEW_HIGHER_ORDER = frozenset(
     {
         "associative_scan",
         "auto_functionalized",
@@ -111,7 +115,9 @@ class Facts:
     Attributes:
         name: What it is called; in-place variants are called as the functional one.
         parameters: Name and default of each argument of its schema; None without a schema.
-        dropped: Arguments whose value on entry does not matter: where results are written.
+        dropped: Arguments that are left out: where results are written, whose value on entry does
+            not matter, and tensor options.
+        typed: Whether the type of the result stands for the tensor options.
         writes: Arguments that are written, each with the result that it becomes, if any.
         same: For each result the argument that it is.
         views: For a result, or for all (None), the argument that it certainly shares storage with.
@@ -120,11 +126,16 @@ class Facts:
         keeps: Whether the result has the quantizer of the first argument.
         impure: Whether it matters when it runs.
         is_copy: Whether it is `copy` or `copy_`.
+        is_clone: Whether it is `clone`.
+        is_assertion: Whether it has no result and writes nothing.
+        is_allocation: Whether it stands for memory in a plan of executorch.
+        is_memory_view: Whether it is executorch's own view, which stands for `view_copy`.
     """
 
     name: str = ""
     parameters: tuple[tuple[str, Any], ...] | None = None
     dropped: frozenset[int] = frozenset()
+    typed: bool = False
     writes: tuple[tuple[int, int | None], ...] = ()
     same: tuple[tuple[int, int], ...] = ()
     views: tuple[tuple[int | None, int], ...] = ()
@@ -133,6 +144,10 @@ class Facts:
     keeps: bool = False
     impure: bool = False
     is_copy: bool = False
+    is_clone: bool = False
+    is_assertion: bool = False
+    is_allocation: bool = False
+    is_memory_view: bool = False
 
     def bind(self, node: Node) -> list[Any]:
         """The arguments in the order of the schema, without trailing defaults."""
@@ -148,27 +163,40 @@ class Facts:
             values.pop()
         return values
 
-    def clauses(self, node: Node, arguments: Sequence[Any]) -> Iterator[str]:
-        """What the results share, what is written, and the rest."""
-        for result, position in self.same:
-            yield from _clause(f"; same {result}", self._nodes(node, position))
+    def clauses(
+        self, node: Node, arguments: Sequence[Any], name: Callable[[Node], str]
+    ) -> Iterator[str]:
+        """What the results share, what is written, and the rest.
+
+        Args:
+            node: The call.
+            arguments: Its arguments, as `bind` gives them.
+            name: What a node is called in the textual form.
+        """
+
+        def clause(head: str, nodes: Sequence[Node]) -> Iterator[str]:
+            if nodes:
+                yield " ".join([head, *map(name, nodes)])
+
         every = range(_count(node))
+        for result, position in self.same:
+            yield from clause(f"; same {result}", self._nodes(node, position))
         for shown, position in self.views:
             for k in every if shown is None else (shown,):
-                yield from _clause(f"; view {k}", self._nodes(node, position))
+                yield from clause(f"; view {k}", self._nodes(node, position))
         for shown, positions in self.may:
             nodes = [n for p in positions for n in self._nodes(node, p)]
             for k in every if shown is None else (shown,):
-                yield from _clause(f"; may {k}", nodes)
+                yield from clause(f"; may {k}", nodes)
         if self.may_share_all:
             nodes = [n for n in node.all_input_nodes if _may_be_tensor(n)]
             for k in every:
-                yield from _clause(f"; may {k}", nodes)
+                yield from clause(f"; may {k}", nodes)
         for position, becomes in self.writes:
             for written in self._nodes(node, position):
-                yield f"; writes %{written.name}" + ("" if becomes is None else f" {becomes}")
+                yield f"; writes {name(written)}" + ("" if becomes is None else f" {becomes}")
         if self.keeps and arguments and isinstance(arguments[0], Node):
-            yield f"; keeps %{arguments[0].name}"
+            yield f"; keeps {name(arguments[0])}"
         if self.impure:
             yield "; impure"
 
@@ -180,11 +208,6 @@ class Facts:
             value = node.kwargs.get(self.parameters[position][0])
         values = value if isinstance(value, (list, tuple)) else [value]
         return [v for v in values if isinstance(v, Node)]
-
-
-def _clause(head: str, nodes: Sequence[Node]) -> Iterator[str]:
-    if nodes:
-        yield " ".join([head, *(f"%{n.name}" for n in nodes)])
 
 
 def _count(node: Node) -> int:
@@ -224,13 +247,32 @@ def _read(target: Any) -> Facts:
         name = op.__name__
         return Facts(
             f"higher_order.{name}",
-            may_share_all=name not in _NEW_HIGHER_ORDER,
+            may_share_all=name not in NEW_HIGHER_ORDER,
             impure=name in _IMPURE_HIGHER_ORDER,
         )
+    if "executorch.exir.memory" in sys.modules and (memory := _memory_function(op)):
+        return memory
     module = getattr(op, "__module__", "") or ""
     name = f"{module}.{getattr(op, '__qualname__', op)}"
     pure = module in _PURE_MODULES or module.startswith(("torch.", "executorch.exir"))
     return Facts(name, may_share_all=op is not operator.not_, impure=not pure)
+
+
+def _memory_function(function: Any) -> Facts | None:
+    """The facts of what executorch has of its own: memory, and views that stand for copies."""
+    from mutcanon import _executorch
+
+    if _executorch.is_view_function(function):
+        copy = facts_of(torch.ops.aten.view_copy.default)
+        return replace(copy, views=((None, 0),), is_memory_view=True)
+    if _executorch.is_allocation_function(function):
+        return Facts("memory", is_allocation=True)
+    return None
+
+
+#: They say what a new tensor looks like, which its type says as well; an operator with an `out`
+#: takes them from there.
+_OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory"})
 
 
 class _Required:
@@ -248,6 +290,8 @@ def _read_schema(op: OpOverload) -> Facts:
     )
     marks = [a.alias_info for a in arguments]
     written = [i for i, m in enumerate(marks) if m is not None and m.is_write]
+    options = _options(arguments)
+    outs = [i for i in written if arguments[i].is_out]
     same: list[tuple[int, int]] = []
     views: list[tuple[int | None, int]] = []
     may: list[tuple[int | None, tuple[int, ...]]] = []
@@ -266,12 +310,13 @@ def _read_schema(op: OpOverload) -> Facts:
         else:
             may.append((k_or_all, sources))
     packet = str(op.overloadpacket).rpartition(".")[2]
-    name, results = _functional(op, written)
+    name, results, typed = _functional(op, written)
     unmarked = not (same or views or may or written)
     return Facts(
         name=name,
         parameters=parameters,
-        dropped=frozenset(i for i in written if arguments[i].is_out),
+        dropped=frozenset([*outs, *options]),
+        typed=typed or bool(options),
         writes=tuple((i, results.get(i)) for i in written),
         same=tuple(same),
         views=tuple(views),
@@ -280,6 +325,8 @@ def _read_schema(op: OpOverload) -> Facts:
         keeps=packet.removesuffix("_") in _KEEPS,
         impure=torch.Tag.nondeterministic_seeded in op.tags or not (returns or written),
         is_copy=name == "aten.copy.default",
+        is_clone=name == "aten.clone.default",
+        is_assertion=not (returns or written),
     )
 
 
@@ -292,37 +339,50 @@ def _sources(mark: Any, marks: Sequence[Any]) -> Iterator[int]:
                 yield i
 
 
-def _functional(op: OpOverload, written: Sequence[int]) -> tuple[str, dict[int, int]]:
-    """The functional operator that computes what this one writes, and which result goes where."""
+def _functional(op: OpOverload, written: Sequence[int]) -> tuple[str, dict[int, int], bool]:
+    """The functional operator that computes what this one writes, and which result goes where.
+
+    The last value says whether that one has tensor options.
+    """
     name = str(op)
-    if not written:
-        return name, {}
     arguments = op._schema.arguments
+    # Of a list that is written it is not said which result is which element's.
+    if not written or not all(isinstance(arguments[i].type, torch.TensorType) for i in written):
+        return name, {}, False
     outs = [i for i in written if arguments[i].is_out]
     base, _, overload = name.rpartition(".")
     if outs == list(written):
         kept = [a for i, a in enumerate(arguments) if i not in outs]
         if match := _overload(base, overload, kept, len(outs)):
-            return match, {i: k for k, i in enumerate(outs)}
+            return match[0], {i: k for k, i in enumerate(outs)}, match[1]
     elif not outs and list(written) == [0] and base.endswith("_"):
         base = base.removesuffix("_")
         if match := _overload(base, overload, arguments, 1):
-            return match, {0: 0}
-    return name, {}
+            return match[0], {0: 0}, match[1]
+    return name, {}, False
 
 
-def _overload(base: str, preferred: str, arguments: Sequence[Any], results: int) -> str | None:
+def _overload(
+    base: str, preferred: str, arguments: Sequence[Any], results: int
+) -> tuple[str, bool] | None:
     """The overload with these arguments that writes nothing and gives so many results."""
     namespace, _, name = base.partition(".")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     if packet is None:
         return None
     wanted = [(a.name, str(a.type)) for a in arguments]
-    overloads = packet.overloads()
-    for overload in sorted(overloads, key=lambda o: o != preferred):
+    for overload in sorted(packet.overloads(), key=lambda o: o != preferred):
         schema = getattr(packet, overload)._schema
-        found = [(a.name, str(a.type)) for a in schema.arguments]
-        writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
-        if found == wanted and len(schema.returns) == results and not writes:
-            return f"{base}.{overload}"
+        options = _options(schema.arguments)
+        kept = [a for i, a in enumerate(schema.arguments) if i not in options]
+        writes = any(a.alias_info is not None and a.alias_info.is_write for a in kept)
+        is_same = [(a.name, str(a.type)) for a in kept] == wanted
+        if is_same and len(schema.returns) == results and not writes:
+            return f"{base}.{overload}", bool(options)
     return None
+
+
+def _options(arguments: Sequence[Any]) -> list[int]:
+    """The positions of the tensor options, which come as four."""
+    positions = [i for i, a in enumerate(arguments) if a.name in _OPTIONS]
+    return positions if len(positions) == len(_OPTIONS) else []

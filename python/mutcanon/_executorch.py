@@ -107,12 +107,22 @@ def keeps_strides(val: Any) -> bool:
 
 def is_view(node: Any) -> bool:
     """Whether the node is a view that ExecuTorch made of a copy."""
-    return node.target is _module("executorch.exir.memory").view
+    return is_view_function(node.target)
+
+
+def is_view_function(target: Any) -> bool:
+    """Whether the target of a call is that view."""
+    return target is _module("executorch.exir.memory").view
 
 
 def is_allocation(node: Any) -> bool:
     """Whether the node stands for the place of an operator's result."""
-    return getattr(node, "target", None) is _module("executorch.exir.memory").alloc
+    return is_allocation_function(getattr(node, "target", None))
+
+
+def is_allocation_function(target: Any) -> bool:
+    """Whether the target of a call stands for such a place."""
+    return target is _module("executorch.exir.memory").alloc
 
 
 def rebase_view(view: Any, base: Any) -> None:

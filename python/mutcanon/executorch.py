@@ -27,6 +27,7 @@ from torch.export.graph_signature import OutputKind
 
 from mutcanon import _executorch
 from mutcanon._canonicalize import canonicalize, canonicalize_
+from mutcanon._check import is_always, require_right
 from mutcanon._extra_ops import extra_form
 from mutcanon._patch import Patch
 from mutcanon._planning import PlanningPass
@@ -128,6 +129,7 @@ def to_executorch(
     *,
     reinplace: bool = True,
     drop_mutation_outputs: bool = False,
+    check: bool = False,
 ) -> ExecutorchProgramManager:
     """`EdgeProgramManager.to_executorch` with mutations carried out right, and in place.
 
@@ -140,11 +142,14 @@ def to_executorch(
             is worth.
         drop_mutation_outputs: Whether mutated user inputs are to be no outputs of the method. The
             caller must own their memory: `MemoryPlanningPass(alloc_graph_input=False)`.
+        check: Have the independent checker compare each program, once its mutations are carried
+            out, with what it was (see `mutcanon.check`).
 
     Returns:
         The ExecuTorch program.
 
     Raises:
+        InternalError: When the checker objects; please report the message.
         UnsupportedError: When executorch cannot do it, or `drop_mutation_outputs` would lose a
             mutation.
         VersionError: When a private name of executorch is not where we know it.
@@ -176,6 +181,8 @@ def to_executorch(
             state_parameters=state_parameters,
             extra_form=extra_form(extra if reinplace else ()),
         )
+        if check or is_always():
+            require_right(program, carried_out[name], ["nobody"])
     manager = _executorch.with_programs(edge, carried_out)
     # With gradients enabled torch refuses to write to an input that a parameter reaches.
     with torch.no_grad(), to_executorch_patch.suspended():
@@ -230,10 +237,15 @@ class EdgeProgramManager(exir.EdgeProgramManager):  # type: ignore[misc]
         *,
         reinplace: bool = True,
         drop_mutation_outputs: bool = False,
+        check: bool = False,
     ) -> ExecutorchProgramManager:
         """See `mutcanon.executorch.to_executorch`."""
         return to_executorch(
-            self, config, reinplace=reinplace, drop_mutation_outputs=drop_mutation_outputs
+            self,
+            config,
+            reinplace=reinplace,
+            drop_mutation_outputs=drop_mutation_outputs,
+            check=check,
         )
 
 

@@ -115,7 +115,7 @@ fn nonsense_is_refused_with_its_line() {
         ("type T5 = other x", "expected the type T1"),
         ("type T1 = float32 cpu [ 2 ] [ ]", "1 sizes and 0 strides"),
         ("type T1 = float32 cpu [ 2 ] [ 1 ] shiny", "unknown flag `shiny`"),
-        ("consumer nobody", "expected torch, executorch or steps"),
+        ("consumer somebody", "expected torch, executorch, nobody or steps"),
         ("%b : T7 = copy %a %a", "unknown type `T7`"),
         ("%b : T0 = copy %a %z", "unknown value `%z`"),
         ("%b : T0 = call f @g", "unknown body `@g`"),

@@ -11,7 +11,6 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use mutcanon::check::{self, Case};
 use mutcanon::faults::{Fault, seed};
 use mutcanon::problem::Problem;
 use mutcanon::reasons::Code;
@@ -53,9 +52,9 @@ fn fixtures() -> Vec<Sample> {
 
 /// What the checker says of the plan that the planner makes now.
 fn objection(sample: &Sample) -> Option<&'static str> {
-    let cases = FORMS.iter().flat_map(|&form| programs::cases(&sample.problem, &mutcanon::plan(&sample.problem, form)));
-    let object = |case: Case| check::check(&case).unwrap().objections.first().map(|o| o.code);
-    cases.into_iter().find_map(object)
+    let plans = FORMS.iter().map(|&form| mutcanon::plan(&sample.problem, form));
+    let mut found = plans.filter_map(|plan| programs::objection(&sample.problem, &plan));
+    found.next().map(|(_, verdict)| verdict.objections[0].code)
 }
 
 fn has_another_plan(sample: &Sample) -> bool {

@@ -68,7 +68,10 @@ fn compare_or_bless(files: &[PathBuf], outcome: impl Fn(&str) -> String) {
         let (source, expected) = text.split_at(split);
         let found = outcome(source);
         if bless {
-            fs::write(file, format!("{source}{found}")).unwrap();
+            // At once, since other tests are reading it.
+            let new = file.with_extension("new");
+            fs::write(&new, format!("{source}{found}")).unwrap();
+            fs::rename(new, file).unwrap();
         } else {
             assert_eq!(found, expected, "{}", file.display());
         }

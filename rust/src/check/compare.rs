@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::Serialize;
+
 use crate::check::consumer::{Late, Outcome, in_parallel, in_sequence, mutations};
 use crate::check::heap::Heap;
 use crate::check::machine::{Run, World, run};
@@ -12,7 +14,7 @@ use crate::check::types::{Class, Classes};
 use crate::error::Error;
 
 /// One thing that is wrong, or that would be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Objection {
     /// The kind, stable.
     pub code: &'static str,
@@ -21,7 +23,7 @@ pub struct Objection {
 }
 
 /// What the checker has to say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// What is wrong.
     pub objections: Vec<Objection>,
@@ -61,8 +63,8 @@ pub fn check(case: &Case) -> Result<Verdict, Error> {
         let now = in_parallel(&mut world, &mut after, &case.after);
         judge.values(&world.arena, &due, &now);
         let usual = match &case.consumer {
-            Consumer::Steps(_) => &Consumer::Torch,
-            consumer => consumer,
+            Consumer::Steps(_) | Consumer::Torch => &Consumer::Torch,
+            Consumer::ExecuTorch | Consumer::Nobody => &Consumer::ExecuTorch,
         };
         let was = in_sequence(&mut world, &mut before, &case.before, usual);
         let found = in_sequence(&mut world, &mut after, &case.after, &case.consumer);

@@ -119,6 +119,7 @@ pub fn in_sequence(world: &mut World<'_>, run: &mut Run, graph: &Graph, consumer
         }
         Consumer::ExecuTorch => writer.like_executorch(&mutations),
         Consumer::Steps(steps) => writer.by_steps(graph.outputs.len(), &mutations, steps),
+        Consumer::Nobody => {}
     }
     let Writer { mut watch, trouble, .. } = writer;
     let mut outcome = Outcome { trouble, ..Outcome::default() };

@@ -17,9 +17,13 @@
 //! What would go wrong if the caller passed one tensor as two inputs is a warning: exported programs assume that
 //! nobody does. All of it takes linear time.
 
+pub mod archive;
 pub mod compare;
 pub mod consumer;
+pub mod expr;
+pub mod facts;
 pub mod heap;
+pub mod json;
 pub mod machine;
 pub mod program;
 pub mod storage;

@@ -50,7 +50,7 @@ pub enum Dim {
 }
 
 /// What a value looks like.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     /// A tensor with strides.
     Tensor(Tensor),
@@ -59,7 +59,7 @@ pub enum Type {
 }
 
 /// The type of a strided tensor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor {
     /// Element type.
     pub dtype: Text,
@@ -202,6 +202,8 @@ pub enum Consumer {
     ExecuTorch,
     /// A write-back that takes these steps.
     Steps(Vec<Step>),
+    /// The graph itself, in place: what an input holds in the end is its new value.
+    Nobody,
 }
 
 /// Everything there is to check.

@@ -6,7 +6,7 @@
 //! equal s0 4
 //! type T0 = float32 cpu [ 2 s0 ] [ s0 1 ]       # then conj, neg, quantizer NAME
 //! type T1 = other int
-//! consumer torch                                # or executorch, or: steps save 0 write 1 write 0
+//! consumer torch                                # or executorch, nobody, or: steps save 0 write 1 write 0
 //! before
 //! %b : T0 = input buffer b
 //! %v : T0 = call aten::view.default %b [ 2 -1 ] ; view 0 %b
@@ -294,6 +294,7 @@ fn consumer(words: &[&str]) -> Parsed<Consumer> {
     match words {
         ["torch"] => Ok(Consumer::Torch),
         ["executorch"] => Ok(Consumer::ExecuTorch),
+        ["nobody"] => Ok(Consumer::Nobody),
         ["steps", rest @ ..] => {
             let step = |pair: &[&str]| match *pair {
                 ["save", n] => Ok(Step::Save(number(n)? as usize)),
@@ -302,7 +303,7 @@ fn consumer(words: &[&str]) -> Parsed<Consumer> {
             };
             Ok(Consumer::Steps(rest.chunks(2).map(step).collect::<Parsed<_>>()?))
         }
-        _ => Err("expected torch, executorch or steps".into()),
+        _ => Err("expected torch, executorch, nobody or steps".into()),
     }
 }
 
@@ -364,6 +365,7 @@ fn consumer_text(consumer: &Consumer) -> String {
     match consumer {
         Consumer::Torch => "torch".into(),
         Consumer::ExecuTorch => "executorch".into(),
+        Consumer::Nobody => "nobody".into(),
         Consumer::Steps(steps) => steps.iter().fold("steps".into(), |mut text, step| {
             let _ = match step {
                 Step::Save(n) => write!(text, " save {n}"),

@@ -6,7 +6,9 @@ use pyo3::prelude::*;
 use serde::Serialize;
 
 use super::read_form;
+use crate::check::archive;
 use crate::error::Error;
+use crate::plan::Form;
 use crate::pt2::{self, ArchiveReport, Options};
 
 #[derive(Serialize)]
@@ -43,6 +45,16 @@ pub fn rewrite_archive(
         let (action, report) = pt2::rewrite(&source, &destination, options)?;
         json(&Outcome { action: action.as_str(), report: &report })
     })?)
+}
+
+/// Whether an archive is a right rewrite of another: for each model objections and warnings, as JSON.
+#[pyfunction]
+pub fn verify_archive(py: Python<'_>, before: PathBuf, after: PathBuf, form: &str) -> PyResult<String> {
+    let form = match read_form(form)? {
+        Form::Portable => archive::Form::Portable,
+        Form::Minimal => archive::Form::Minimal,
+    };
+    Ok(py.detach(|| json(&archive::verify(&before, &after, form)?))?)
 }
 
 /// The reasons for which an archive is refused: code and sentence.

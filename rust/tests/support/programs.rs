@@ -8,27 +8,16 @@
 use mutcanon::check::program::{
     Arg, Case, Consumer, Dim, Graph, Node, Op, Output, Results, Role, Share, Step, Tensor, Text, Texts, Type, Write,
 };
+use mutcanon::check::{Verdict, check};
 use mutcanon::ids::ValueId;
 use mutcanon::layout::{self, Format, Layout};
 use mutcanon::parallel_copy;
 use mutcanon::plan::{Decision, Form, Plan};
 use mutcanon::problem::{self, Def, InputKind, Problem};
 
-/// One case for each consumer that the plan's form is for.
-pub fn cases(problem: &Problem, plan: &Plan) -> Vec<Case> {
-    let mut maker = Maker { problem, texts: Texts::default() };
-    let types = problem.layouts.iter().map(|l| maker.kind(l)).collect::<Vec<_>>();
-    let equal: Vec<_> = problem.equalities.sorted().iter().map(|&(a, b)| (maker.dim(a), maker.dim(b))).collect();
-    let unchanged = Plan {
-        form: plan.form,
-        decisions: Vec::new(),
-        inserts: Vec::new(),
-        order: None,
-        write_backs: Vec::new(),
-        hazards: Vec::new(),
-        queries: Vec::new(),
-    };
-    let (before, after) = (maker.program(&unchanged), maker.program(plan));
+/// What the checker says for each consumer that the plan's form is for; the first case that it objects to.
+pub fn objection(problem: &Problem, plan: &Plan) -> Option<(Case, Verdict)> {
+    let mut case = case(problem, plan);
     let consumers = match plan.form {
         Form::Minimal => {
             let steps = plan.write_backs.iter().map(|s| match *s {
@@ -39,15 +28,32 @@ pub fn cases(problem: &Problem, plan: &Plan) -> Vec<Case> {
         }
         Form::Portable => vec![Consumer::Torch, Consumer::ExecuTorch],
     };
-    let case = |consumer| Case {
-        texts: maker.texts.clone(),
-        types: types.clone(),
-        equal: equal.clone(),
-        before: before.clone(),
-        after: after.clone(),
-        consumer,
+    for consumer in consumers {
+        case.consumer = consumer;
+        let verdict = check(&case).expect("the case is well-formed");
+        if !verdict.is_right() {
+            return Some((case, verdict));
+        }
+    }
+    None
+}
+
+/// The program before, and after the plan is carried out.
+pub fn case(problem: &Problem, plan: &Plan) -> Case {
+    let mut maker = Maker { problem, texts: Texts::default() };
+    let types = problem.layouts.iter().map(|l| maker.kind(l)).collect();
+    let equal = problem.equalities.sorted().iter().map(|&(a, b)| (maker.dim(a), maker.dim(b))).collect();
+    let unchanged = Plan {
+        form: plan.form,
+        decisions: Vec::new(),
+        inserts: Vec::new(),
+        order: None,
+        write_backs: Vec::new(),
+        hazards: Vec::new(),
+        queries: Vec::new(),
     };
-    consumers.into_iter().map(case).collect()
+    let (before, after) = (maker.program(&unchanged), maker.program(plan));
+    Case { texts: maker.texts, types, equal, before, after, consumer: Consumer::Torch }
 }
 
 struct Maker<'p> {

@@ -156,6 +156,11 @@ impl<S: Source> Archive<S> {
         Ok(bytes)
     }
 
+    /// The contents of an entry as they are stored, compressed or not.
+    pub fn raw(&self, entry: &Entry) -> io::Result<S::Range<'_>> {
+        self.source.range(entry.data, entry.compressed)
+    }
+
     /// Reads every stored entry and compares its checksum.
     pub fn verify(&self) -> Result<(), Error> {
         let mut buffer = vec![0; 1 << 20];

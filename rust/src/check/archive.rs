@@ -1,0 +1,184 @@
+//! Two archives: is the second one a right rewrite of the first?
+//!
+//! The graphs are compared as [`super::compare`] does it. Everything else must be what it was: the other entries byte
+//! for byte, and in a graph's JSON whatever a rewrite has no business with, metadata of nodes that are still there for
+//! one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::check::compare::{Objection, Verdict, check};
+use crate::check::json::{Program, Shared, read};
+use crate::check::program::{Case, Consumer, Graph, Role, Step};
+use crate::error::Error;
+use crate::pt2::fault::Fault;
+use crate::pt2::sniff;
+use crate::pt2::zip::{Archive, Source};
+
+/// Longer graphs are not read.
+const MAX_GRAPH: u64 = 8 << 30;
+
+/// Whom the second archive has to be right for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Those who write in the order of the outputs: torch and `ExecuTorch`.
+    Portable,
+    /// Those who know how to assign in parallel.
+    Minimal,
+}
+
+/// What is said of one model.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelVerdict {
+    /// Its name.
+    pub model: String,
+    /// The verdict for all consumers.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Both programs.
+    #[serde(skip)]
+    pub case: Case,
+}
+
+/// Compares two archives; an archive that cannot be read is an error.
+pub fn verify(before: &Path, after: &Path, form: Form) -> Result<Vec<ModelVerdict>, Error> {
+    let open = |path: &Path| -> Result<Archive<File>, Error> {
+        let file = File::open(path)?;
+        if !Archive::is_zip(&file)? {
+            return Err(Fault::BadZip.at("the file: no zip"));
+        }
+        Archive::open(file)
+    };
+    let old = open(before).map_err(|e| e.within(before.display()))?;
+    let new = open(after).map_err(|e| e.within(after.display()))?;
+    let graphs: Vec<(usize, String)> = sniff::models(&old).collect();
+    if graphs.is_empty() {
+        return Err(Fault::BadZip.at(format_args!("{}: no exported program", before.display())));
+    }
+    let mut container = Vec::new();
+    entries(&old, &new, &graphs, &mut container)?;
+    let mut verdicts = Vec::new();
+    for (entry, model) in graphs {
+        let mut found = ModelVerdict { model, ..verify_model(&old, &new, entry, form)? };
+        found.verdict.objections.splice(0..0, container.drain(..));
+        verdicts.push(found);
+    }
+    Ok(verdicts)
+}
+
+/// The other entries are the same, in the same order.
+fn entries<S: Source>(
+    old: &Archive<S>,
+    new: &Archive<S>,
+    graphs: &[(usize, String)],
+    found: &mut Vec<Objection>,
+) -> Result<(), Error> {
+    let mut object = |message: String| found.push(Objection { code: "archive", message });
+    if old.entries().len() != new.entries().len() {
+        object(format!("{} entries instead of {}", new.entries().len(), old.entries().len()));
+    }
+    for (i, (a, b)) in old.entries().iter().zip(new.entries()).enumerate() {
+        let name = old.shown(a).into_owned();
+        if old.name(a) != new.name(b) {
+            object(format!("{}: {name} was in its place", new.shown(b)));
+        } else if !graphs.iter().any(|(graph, _)| *graph == i) && !same_bytes(old, new, i)? {
+            object(format!("{name}: its contents are not what they were"));
+        }
+    }
+    Ok(())
+}
+
+fn same_bytes<S: Source>(old: &Archive<S>, new: &Archive<S>, entry: usize) -> Result<bool, Error> {
+    let (a, b) = (&old.entries()[entry], &new.entries()[entry]);
+    if a.size() != b.size() || a.is_stored() != b.is_stored() {
+        return Ok(false);
+    }
+    let (mut left, mut right) = (old.raw(a)?, new.raw(b)?);
+    let (mut x, mut y) = ([0; 1 << 16], [0; 1 << 16]);
+    loop {
+        let n = left.read(&mut x)?;
+        if n == 0 {
+            return Ok(right.read(&mut y)? == 0);
+        }
+        right.read_exact(&mut y[..n])?;
+        if x[..n] != y[..n] {
+            return Ok(false);
+        }
+    }
+}
+
+fn verify_model<S: Source>(
+    old: &Archive<S>,
+    new: &Archive<S>,
+    entry: usize,
+    form: Form,
+) -> Result<ModelVerdict, Error> {
+    let mut shared = Shared::default();
+    let mut program = |archive: &Archive<S>| -> Result<Program, Error> {
+        let entry = archive.entries().get(entry).ok_or_else(|| Fault::BadZip.at("a model is missing"))?;
+        let text = String::from_utf8(archive.read(entry, MAX_GRAPH)?);
+        let text = text.map_err(|_| Fault::NotUtf8.at(archive.shown(entry)))?;
+        read(&text, &mut shared).map_err(|e| e.within(archive.shown(entry)))
+    };
+    let (before, after) = (program(old)?, program(new)?);
+    let mut case = Case {
+        texts: shared.texts,
+        types: shared.types,
+        equal: Vec::new(),
+        before: before.graph,
+        after: after.graph,
+        consumer: Consumer::Torch,
+    };
+    let mut verdict = Verdict::default();
+    rest(&before.rest, &after.rest, &mut verdict.objections);
+    for consumer in consumers(form, &case.after) {
+        case.consumer = consumer;
+        let found = check(&case)?;
+        let news = |known: &[Objection], found: Vec<Objection>| -> Vec<Objection> {
+            found.into_iter().filter(|o| !known.contains(o)).collect()
+        };
+        let (objections, warnings) =
+            (news(&verdict.objections, found.objections), news(&verdict.warnings, found.warnings));
+        verdict.objections.extend(objections);
+        verdict.warnings.extend(warnings);
+    }
+    Ok(ModelVerdict { model: String::new(), verdict, case })
+}
+
+/// What a rewrite has no business with: nothing is added, nothing is different, and only what belongs to a node may go.
+fn rest(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>, found: &mut Vec<Objection>) {
+    let mut object = |message: String| found.push(Objection { code: "rest", message });
+    let belongs_to_a_node = |place: &str| {
+        let place = place.rsplit('/').next().unwrap_or(place);
+        place.starts_with("node ") || place.starts_with("value ")
+    };
+    for (place, text) in before {
+        match after.get(place) {
+            Some(same) if same == text => {}
+            None if belongs_to_a_node(place) => {}
+            Some(_) => object(format!("{place}: it is not what it was")),
+            None => object(format!("{place}: it is gone")),
+        }
+    }
+    for place in after.keys().filter(|p| !before.contains_key(*p) && !belongs_to_a_node(p)) {
+        object(format!("{place}: it is new"));
+    }
+}
+
+/// Those that a form has to be right for. To assign in parallel is to save all values, and then to write them.
+fn consumers(form: Form, graph: &Graph) -> Vec<Consumer> {
+    match form {
+        Form::Portable => vec![Consumer::Torch, Consumer::ExecuTorch],
+        Form::Minimal => {
+            let outputs = graph.outputs.iter().enumerate();
+            let mutations: Vec<usize> =
+                outputs.filter(|(_, o)| matches!(o.role, Role::Mutation(..))).map(|(i, _)| i).collect();
+            let saves = mutations.iter().map(|&i| Step::Save(i));
+            vec![Consumer::Steps(saves.chain(mutations.iter().map(|&i| Step::Write(i))).collect())]
+        }
+    }
+}
