@@ -292,8 +292,9 @@ impl Round<'_> {
         let mut mutation_at: Vec<Option<ValueId>> = vec![None; n];
         let mut claims = self.mutations();
         let saved = self.saved();
-        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends.
-        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i)));
+        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends; then the
+        // deepest, because a copy that stays below another would be its node again.
+        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i), v));
         for (i, target, value) in claims {
             let base = self.view.base(value);
             // The caller gets the target for such an output, which is right where both came as one node of its type.
