@@ -21,6 +21,7 @@ from executorch.exir.backend.partitioner import (  # noqa: E402
 )
 from executorch.exir.backend.utils import tag_mutated_buffer  # noqa: E402
 from executorch.exir.dialects._ops import ops  # noqa: E402
+from executorch.exir.pass_base import PassResult  # noqa: E402
 from executorch.exir.passes import MemoryPlanningPass  # noqa: E402
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass  # noqa: E402
 from executorch.extension.pybindings.portable_lib import (  # noqa: E402
@@ -244,6 +245,27 @@ def test_methods_that_share_a_buffer() -> None:
     ):
         (got,) = runtime.run_method(method, args)
         assert torch.equal(got, want)
+
+
+def test_a_pass_that_revives_an_overwritten_value_is_refused() -> None:
+    class KeepsOld(nn.Module):
+        def forward(self, cache: Tensor, at: Tensor, row: Tensor) -> Tensor:
+            old = cache.clone()
+            cache.index_copy_(0, at, row)
+            return cache + old
+
+    def remove_clones(gm: torch.fx.GraphModule) -> Any:
+        for node in list(gm.graph.nodes):
+            if "_clone_dim_order" in str(node.target):
+                node.replace_all_uses_with(node.args[0])
+                gm.graph.erase_node(node)
+        return PassResult(gm, True)
+
+    edge = lower(KeepsOld())
+    check_pte(KeepsOld(), rows, edge.to_executorch(config()), [0])
+    with pytest.raises(MutcanonError, match="overwritten by then") as error:
+        edge.to_executorch(config(passes=[remove_clones]))
+    assert error.value.code == "overwritten_value"
 
 
 # Options

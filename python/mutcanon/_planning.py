@@ -20,9 +20,10 @@ from torch.fx import Node
 from mutcanon import _executorch
 from mutcanon._alias import op_facts
 from mutcanon._write_back import DIRECT
+from mutcanon.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from torch.fx import GraphModule
+    from torch.fx import Graph, GraphModule
 
 
 class PlanningPass:
@@ -62,6 +63,7 @@ def settle_specs(gm: GraphModule, *, plans_outputs: bool = True) -> None:
             the state that is returned for one of them, so its spec stays off the output node.
     """
     graph = gm.graph
+    require_current(graph)
     for node in list(graph.nodes):
         if node.meta.get(DIRECT):
             _join(node)
@@ -87,6 +89,35 @@ def settle_specs(gm: GraphModule, *, plans_outputs: bool = True) -> None:
         ]
         output.meta["spec"] = type(specs)(found)
     gm.recompile()
+
+
+def require_current(graph: Graph) -> None:
+    """Refuses a graph in which somebody reads a value that was overwritten by then.
+
+    We made none, but passes of the config ran in between. One that removes a clone, for example,
+    must know that the graph it sees writes in place.
+
+    Raises:
+        UnsupportedError: When such a pass has changed what is read.
+    """
+    storage: dict[Node, Node] = {}
+    writes: dict[Node, int] = {}
+    version: dict[Node, int] = {}
+    for node in graph.nodes:
+        written = _written(node) if node.op == "call_function" else None
+        for operand in node.all_input_nodes:
+            if version[operand] < writes.get(storage[operand], 0):
+                raise UnsupportedError(
+                    f"{node.name} reads {operand.name}, which was overwritten by then: a pass of "
+                    "ExecutorchBackendConfig.passes changed what is read; run it before, by "
+                    "EdgeProgramManager.transform, or pass reinplace=False",
+                    code="overwritten_value",
+                )
+        if written is not None:
+            writes[storage[written]] = writes.get(storage[written], 0) + 1
+        base = node.all_input_nodes[0] if _executorch.is_view(node) else written
+        storage[node] = node if base is None else storage[base]
+        version[node] = writes.get(storage[node], 0)
 
 
 def _written(node: Node) -> Node | None:

@@ -156,7 +156,7 @@ def to_executorch(
     """
     config = config or _executorch.exir().ExecutorchBackendConfig()
     programs = {name: edge.exported_program(name) for name in edge.methods}
-    if config.do_quant_fusion_and_const_prop:
+    if getattr(config, "do_quant_fusion_and_const_prop", False):
         programs = {name: _executorch.fuse_quantization(p) for name, p in programs.items()}
     state_parameters = {
         s.target
@@ -168,7 +168,7 @@ def to_executorch(
         if not getattr(config.to_out_var_pass, "ignore_to_out_var_failure", False):
             check_custom_operators(program, name)
         check_strides(program, name)
-    extra = frozenset(config.reinplace_extra_ops or ())
+    extra = frozenset(getattr(config, "reinplace_extra_ops", None) or ())
     carried_out = {}
     for name, program in programs.items():
         planning = _planning_pass(config, name)
@@ -192,6 +192,12 @@ def to_executorch(
 def _our_config(config: ExecutorchBackendConfig) -> ExecutorchBackendConfig:
     """The config without what is done already, and with our preparation of the memory plan."""
     planning = config.memory_planning_pass
+    done = {
+        "run_reinplace_pass": False,
+        "reinplace_extra_ops": None,
+        "do_quant_fusion_and_const_prop": False,
+    }
+    known = {field.name for field in dataclasses.fields(config)}
     return dataclasses.replace(
         config,
         memory_planning_pass=(
@@ -199,9 +205,7 @@ def _our_config(config: ExecutorchBackendConfig) -> ExecutorchBackendConfig:
             if isinstance(planning, dict)
             else PlanningPass(planning)
         ),
-        run_reinplace_pass=False,
-        reinplace_extra_ops=None,
-        do_quant_fusion_and_const_prop=False,
+        **{name: value for name, value in done.items() if name in known},
     )
 
 

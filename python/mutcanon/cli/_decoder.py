@@ -26,16 +26,20 @@ class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.attention_norm, self.feed_norm = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.project = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.query, self.key, self.value, self.project = (
+            nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)
+        )
         self.gate, self.up = (nn.Linear(WIDTH, 2 * WIDTH, bias=False) for _ in range(2))
         self.down = nn.Linear(2 * WIDTH, WIDTH, bias=False)
 
     def forward(
         self, x: Tensor, position: Tensor, mask: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
-        heads = self.qkv(self.attention_norm(x)).view(1, 1, 3 * HEADS, HEAD_DIM).transpose(1, 2)
-        query, key, value = heads.chunk(3, dim=1)
+        h = self.attention_norm(x)
+        query, key, value = (
+            project(h).view(1, 1, HEADS, HEAD_DIM).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
+        )
         keys.index_copy_(2, position, key)
         values.index_copy_(2, position, value)
         seen = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
