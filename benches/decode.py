@@ -32,20 +32,24 @@ def main() -> None:
     model = _decoder.make(options.layers, options.context)
     exported = _decoder.export(model)
     state = _decoder.empty_state(model)
-    programs = [_lowered.lower(exported, lower_with) for lower_with in (stock, ours)]
+    programs = [
+        _lowered.lower(exported, lower_with, caller_owned=caller_owned)
+        for caller_owned in (False, True)
+        for lower_with in (stock, ours)
+    ]
     steps = _lowered.time_steps(programs, state, options.rounds)
     size = sum(t.nbytes for t in state)
-    table = Table(
-        "", "stock", "mutcanon", title=f"state: {size / MIB:.0f} MiB in {len(state)} inputs"
-    )
+    title = f"{options.layers} layers, state of {size / MIB:.0f} MiB in {len(state)} inputs"
+    table = Table("memory of the inputs", "planned", "", "the caller's", "", title=title)
+    table.add_row("", "stock", "mutcanon", "stock", "mutcanon", end_section=True)
     table.add_row("planned MiB", *(f"{p.planned / MIB:.1f}" for p in programs))
-    table.add_row("passes over the state", *(f"{p.moved / size:.1f}" for p in programs))
+    table.add_row("passes over the state a step", *(f"{p.moved / size:.1f}" for p in programs))
     table.add_row("step, median ms", *(f"{s * 1e3:.2f}" for s in steps))
+    table.add_row("faster", *(f"{steps[i // 2 * 2] / s:.2f}x" for i, s in enumerate(steps)))
     table.add_row("lowering s", *(f"{p.seconds:.1f}" for p in programs))
     console = Console()
     console.print(table)
-    console.print(f"floor: one pass takes {copy_floor(state) * 1e3:.2f} ms")
-    console.print(f"step: {steps[0] / steps[1]:.2f} times faster")
+    console.print(f"floor: one pass over the state by torch takes {copy_floor(state) * 1e3:.2f} ms")
 
 
 def copy_floor(state: list[torch.Tensor]) -> float:

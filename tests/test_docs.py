@@ -28,6 +28,18 @@ def test_every_reason_has_one_entry_in_order() -> None:
     assert [entry.split("\n", 1)[0] for entry in ENTRIES] == CODES
 
 
+@pytest.mark.parametrize(
+    ("page", "codes"),
+    [("in-place.md", _core.in_place_reasons()), ("findings.md", _core.finding_codes())],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_other_code_has_one_row_in_order(
+    page: str, codes: list[tuple[str, str, str]]
+) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == [code for code, *_ in codes]
+
+
 @pytest.mark.parametrize("code", CODES)
 def test_every_reason_has_a_file_test(code: str) -> None:
     files = (ROOT / "rust" / "filetests").glob(f"keep-{code.replace('_', '-')}*.mut")

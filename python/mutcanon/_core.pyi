@@ -5,12 +5,14 @@ from typing import final
 
 __all__ = [
     "CoreError",
+    "Flow",
     "Plan",
     "Problem",
     "__version__",
     "analyze_archive",
     "check",
     "finding_codes",
+    "in_place_reasons",
     "plan_text",
     "reasons",
     "rewrite_archive",

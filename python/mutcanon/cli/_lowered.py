@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import ExecutorchBackendConfig
+from executorch.exir.passes import MemoryPlanningPass
 from executorch.exir.schema import KernelCall
 
 from mutcanon import _executorch
@@ -48,10 +50,22 @@ class Lowered:
     seconds: float
 
 
-def lower(exported: ExportedProgram, lower_with: Callable[..., Any]) -> Lowered:
-    """Lowers for XNNPACK, with stock's `to_edge_transform_and_lower` or ours."""
+def lower(
+    exported: ExportedProgram, lower_with: Callable[..., Any], *, caller_owned: bool = False
+) -> Lowered:
+    """Lowers for XNNPACK.
+
+    Args:
+        exported: The program.
+        lower_with: Stock's `to_edge_transform_and_lower` or ours.
+        caller_owned: Whether inputs stay in the caller's memory, which the program then mutates;
+            otherwise it plans memory for them and copies them there.
+    """
+    config = ExecutorchBackendConfig(
+        memory_planning_pass=MemoryPlanningPass(alloc_graph_input=not caller_owned)
+    )
     start = time.perf_counter()
-    manager = lower_with(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
+    manager = lower_with(exported, partitioner=[XnnpackPartitioner()]).to_executorch(config)
     seconds = time.perf_counter() - start
     plan = manager.executorch_program.execution_plan[0]
     buffer = manager.buffer
@@ -90,14 +104,14 @@ def decode(lowered: Lowered, state: Sequence[Tensor], steps: int) -> list[Tensor
 def time_steps(programs: Sequence[Lowered], state: Sequence[Tensor], rounds: int) -> list[float]:
     """Median seconds of a step for each program; they take turns, so all are disturbed alike.
 
-    The state is one like the given one, in memory that was written to: fresh zeros share one page,
+    Each has a state like the given one, in memory that was written to: fresh zeros share one page,
     and to read them costs nothing.
     """
-    inputs = (*step_inputs(0), *map(torch.rand_like, state))
+    inputs = [(*step_inputs(0), *map(torch.rand_like, state)) for _ in programs]
     times: list[list[float]] = [[] for _ in programs]
     for _ in range(rounds + 1):
-        for lowered, taken in zip(programs, times, strict=True):
+        for lowered, own, taken in zip(programs, inputs, times, strict=True):
             start = time.perf_counter()
-            lowered.program.forward(inputs, clone_outputs=False)
+            lowered.program.forward(own, clone_outputs=False)
             taken.append(time.perf_counter() - start)
     return [statistics.median(taken[1:]) for taken in times]  # the first round warms up

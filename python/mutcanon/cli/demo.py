@@ -146,4 +146,6 @@ def show_lowered(model: Decoder, expected: list[Tensor], steps: int) -> list[str
 
 def readable(size: int) -> str:
     """A size in bytes for people."""
-    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+    if size >= 2**20:
+        return f"{size / 2**20:.1f} MiB"
+    return f"{size / 2**10:.1f} KiB" if size >= 2**10 else f"{size} B"
