@@ -59,7 +59,7 @@ test-rust: ## Run the planner's tests; needs no Python
 
 .PHONY: test-python
 test-python: dev ## Run the Python tests; ARGS='-m "not slow"' leaves the real models out
-	$(bin)/python -m pytest $(ARGS)
+	$(bin)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 .PHONY: bless
 bless: dev ## Rewrite expected plans and texts; review the diff

@@ -69,10 +69,14 @@ def eager(module: torch.nn.Module, arguments: Arguments, steps: int = 3) -> Trac
 
 
 def unlifted(
-    ep: ExportedProgram, arguments: Arguments, mutated: frozenset[int], steps: int = 3
+    ep: ExportedProgram,
+    arguments: Arguments,
+    mutated: frozenset[int],
+    steps: int = 3,
+    unlift: Callable[..., torch.nn.Module] = ExportedProgram.module,
 ) -> Trace:
     """Runs `ep.module()`: stock torch's write-back, one target after another."""
-    module = copy.deepcopy(ep).module(check_guards=False)
+    module = unlift(copy.deepcopy(ep), check_guards=False)
     call: Call = lambda args, kwargs: module(*args, **kwargs)  # noqa: E731
     return Trace(run(call, arguments, steps, mutated, lambda: _named_state(module)), mutated)
 

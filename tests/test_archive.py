@@ -16,13 +16,14 @@ import sys
 import threading
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
 from torch.export.pt2_archive._package import load_pt2, package_pt2
 
 import oracle
-from mutcanon import archive
+from mutcanon import _core, archive
 from mutcanon.errors import InvalidProgramError, MutcanonError, UnsupportedError
 
 
@@ -440,3 +441,9 @@ def test_no_framework_is_imported():
     )
     path = os.fspath(__file__)
     assert subprocess.run([sys.executable, "-c", code, path]).returncode == 0
+
+
+def test_every_refusal_is_documented():
+    page = (Path(__file__).parent.parent / "docs" / "archive.md").read_text()
+    for code, sentence in _core.refusals():
+        assert f"| `{code}` | {sentence} |" in page

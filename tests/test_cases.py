@@ -158,3 +158,33 @@ def test_ids_and_losses_are_well_formed():
         assert case.title
         assert set(case.lost) <= set(DEPTHS)
         assert case.stops in (None, *DEPTHS)
+
+
+# What mutcanon makes of the programs that stock torch gets wrong.
+
+# Aliased inputs and constants that are mutated: torch refuses to trace these at all.
+NOT_TRACED = {
+    "pt166572-buffer-two-names",
+    "pt166572-same-tensor-twice",
+    "adv-aliased-caller-inputs",
+    "adv-cond-branch-mutates",
+    "pt197096-plain-attribute",
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - NOT_TRACED))
+def test_our_decompositions_and_our_module_are_eager(name):
+    case, want, ep = CASES[name], trace(name), program(name, 0)
+    for depth in DEPTHS:
+        with torch.no_grad():
+            ep = mutcanon.run_decompositions(ep, {})
+        assert_same(want, meaning(ep, name))
+        assert mutcanon.canonicalize(ep) is ep, depth
+    got = oracle.unlifted(ep, case.arguments, want.mutated, unlift=mutcanon.module)
+    assert_same(want, got)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_TRACED))
+def test_what_torch_does_not_trace_is_refused_by_torch(name):
+    with torch.no_grad(), pytest.raises(STOPS):
+        mutcanon.run_decompositions(program(name, 0), {})

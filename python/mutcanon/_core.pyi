@@ -15,6 +15,7 @@ __all__ = [
     "in_place_reasons",
     "plan_text",
     "reasons",
+    "refusals",
     "rewrite_archive",
 ]
 
@@ -113,3 +114,4 @@ def rewrite_archive(
     verify: bool = False,
 ) -> str: ...
 def check(case: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]: ...
+def refusals() -> list[tuple[str, str]]: ...

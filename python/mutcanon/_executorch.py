@@ -57,9 +57,30 @@ def edge_ops() -> Any:
     return _module("executorch.exir.dialects._ops").ops.edge
 
 
+def can_be_emitted(op: Any) -> bool:
+    """Whether ExecuTorch finds a variant of a custom operator that it can put into a program."""
+    convert = _module("executorch.exir.operator.convert")
+    try:
+        if convert.is_inplace_variant(op._schema.name, op._schema.overload_name):
+            return True
+        convert.to_out_variant(op)
+    except Exception:  # some schemas are beyond its parser, which says so in many ways
+        return False
+    return True
+
+
 def becomes_view(target: Any) -> bool:
     """Whether ExecuTorch turns this copy of a view into a view later on."""
     return aten_op(target) is torch.ops.aten.view_copy.default
+
+
+def is_clone(op: Any) -> bool:
+    """Whether the operator clones, in torch's way or in that of the edge dialect."""
+    _module("executorch.exir.passes.dim_order_ops_registry")  # which defines the latter
+    return op in (
+        torch.ops.aten.clone.default,
+        torch.ops.dim_order_ops._clone_dim_order.default,
+    )
 
 
 def is_delegate_call(node: Any) -> bool:
@@ -74,6 +95,14 @@ def has_default_dim_order(val: torch.Tensor) -> bool:
     except RuntimeError:  # a stride of 0, which ExecuTorch has no order for
         return False
     return list(order) == list(range(val.dim()))
+
+
+def keeps_strides(val: Any) -> bool:
+    """Whether ExecuTorch stores a tensor as torch does: contiguous, or channels last."""
+    return not isinstance(val, torch.Tensor) or (
+        val.is_contiguous()
+        or (val.dim() == 4 and val.is_contiguous(memory_format=torch.channels_last))
+    )
 
 
 def is_view(node: Any) -> bool:

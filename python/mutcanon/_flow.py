@@ -46,6 +46,9 @@ _LAYOUT_ONLY = frozenset(
 )
 
 
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A node that could write in place.
@@ -122,19 +125,11 @@ def extract_flow(
     candidates = list(_custom_operators(nodes))
     refused: list[tuple[Node, str]] = []
     if reinplace:
-        # First choice: nothing but an out variant is needed, whatever else the user has.
-        candidates += _direct(outputs, targets)
-        constant = _Constants(ep)
-        for node in nodes:
-            if node.op != "call_function":
-                continue
-            try:
-                form = in_place_form(node, constant) or extra_form(node)
-            except Refused as error:
-                refused.append((node, str(error)))
-                continue
-            if form is not None:
-                candidates.append(Candidate(node, node, form.over, form.operands, form))
+        forms = _forms(nodes, _Constants(ep), refused)
+        extra = {n: form for n in nodes if n not in forms and (form := extra_form(n)) is not None}
+        candidates += [Candidate(n, n, form.over, form.operands, form) for n, form in forms.items()]
+        candidates += _direct(outputs, targets, forms)
+        candidates += [Candidate(n, n, form.over, form.operands, form) for n, form in extra.items()]
     flow = Flow(
         builder.codes,
         codes,
@@ -165,7 +160,7 @@ class _Builder:
     def add(self, node: Node) -> None:
         """Writes the codes of a node (see `_core.pyi`)."""
         numbers = self.numbers
-        reads = [numbers[n] for n in node.all_input_nodes]
+        reads = [] if _reads_sizes(node) else [numbers[n] for n in node.all_input_nodes]
         written: list[int] = []
         if node.op == "placeholder":
             self.codes.append(0)
@@ -185,10 +180,17 @@ class _Builder:
         return [number[c.node], number[c.result], number[c.over], len(operands), *operands]
 
 
+def _reads_sizes(node: Node) -> bool:
+    """Whether the node looks at no element, only at sizes or strides."""
+    return aten_op(node.target) in (aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default)
+
+
 def _aliased(node: Node) -> list[Node] | None:
-    """What the result may share storage with; None for new storage."""
+    """What the result may share storage with; None for new storage, or none at all."""
     if node.op != "call_function":
         return []  # a constant or a body: known to nobody, so never written
+    if isinstance(node.meta.get("val"), _NUMBERS):
+        return None
     target = node.target
     if target is operator.getitem:
         # Every part of a fresh result has storage of its own.
@@ -224,23 +226,52 @@ def _custom_operators(nodes: list[Node]) -> Iterator[Candidate]:
                 )
 
 
-def _direct(outputs: list[Any], targets: list[Node | None]) -> Iterator[Candidate]:
-    """Results that could be computed where their target lies."""
+def _forms(
+    nodes: list[Node], constant: _Constants, refused: list[tuple[Node, str]]
+) -> dict[Node, InPlaceForm]:
+    """The nodes that an in-place kernel could compute; the others that ask for one are refused."""
+    forms = {}
+    for node in nodes:
+        if node.op == "call_function":
+            try:
+                form = in_place_form(node, constant)
+            except Refused as error:
+                refused.append((node, str(error)))
+                continue
+            if form is not None:
+                forms[node] = form
+    return forms
+
+
+def _direct(
+    outputs: list[Any], targets: list[Node | None], forms: Mapping[Node, InPlaceForm]
+) -> Iterator[Candidate]:
+    """Results that could be computed where their target lies.
+
+    Where the last steps to a value write rows over one another, that is what they begin with.
+    """
     layouts = Layouts()
     for value, target in zip(outputs, targets, strict=True):
-        if target is None or not isinstance(value, Node) or value.op != "call_function":
+        if target is None or not isinstance(value, Node):
             continue
-        node: Any = value
-        if value.target is operator.getitem:
-            node = value.args[0]
-            if not _executorch.is_delegate_call(node):
-                continue
-        elif isinstance(value.target, HigherOrderOperator):
-            continue
-        numbers = [layouts.number(n.meta.get("val")) for n in (value, target)]
-        if 0 in numbers or numbers[0] != numbers[1] or _aliased(value) is not None:
-            continue
-        yield Candidate(node, value, target, tuple(_read_meanwhile(node, target)))
+        first = value
+        while first in forms:
+            first = forms[first].over
+        for result in (value,) if first is value else (value, first):
+            node = _computed_by(result)
+            numbers = [layouts.number(n.meta.get("val")) for n in (result, target)]
+            if node is not None and 0 not in numbers and numbers[0] == numbers[1]:
+                yield Candidate(node, result, target, tuple(_read_meanwhile(node, target)))
+
+
+def _computed_by(result: Node) -> Node | None:
+    """The node that could be told where to put the result: an operator, or a backend."""
+    if result.op != "call_function" or _aliased(result) is not None:
+        return None
+    if result.target is operator.getitem:
+        (source,) = result.all_input_nodes
+        return source if _executorch.is_delegate_call(source) else None
+    return None if isinstance(result.target, HigherOrderOperator) else result
 
 
 def _read_meanwhile(node: Node, target: Node) -> list[Node]:

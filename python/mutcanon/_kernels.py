@@ -260,7 +260,6 @@ _KEEP_SIGN = frozenset(
         aten.expand_copy.default,
         aten.slice_copy.Tensor,
         aten.select_copy.int,
-        aten.clone.default,
     }
 )
 
@@ -276,6 +275,7 @@ def _is_non_negative(index: Node, constant: Callable[[Node], torch.Tensor | None
         if op is aten.arange.start_step:
             bounds = (operands[0], operands[2] if len(operands) > 2 else 1)
             return all(statically_known_true(n >= 0) for n in bounds)
-        if op not in _KEEP_SIGN or not isinstance(operands[0], Node):
+        keeps_sign = op in _KEEP_SIGN or _executorch.is_clone(op)
+        if not keeps_sign or not isinstance(operands[0], Node):
             return False
         index = operands[0]

@@ -178,13 +178,19 @@ class _Editor:
             self._replaced[node] = new
 
     def _copy_direct(self, candidate: Candidate) -> None:
-        """A copy right behind the result, which the memory plan makes one with it."""
-        target = candidate.over
-        written = _after(candidate.result).call(
-            aten.copy_.default, target, candidate.result, val=target.meta["val"]
-        )
+        """A copy right behind the result, which the memory plan makes one with it.
+
+        Whoever comes after it reads the target, so the program means the same if it does not.
+        """
+        target, result = candidate.over, candidate.result
+        written = _after(result).call(aten.copy_.default, target, result, val=target.meta["val"])
         written.meta[DIRECT] = True
-        self.outputs[self._extract.targets.index(target)] = written
+        result.replace_all_uses_with(
+            written, lambda user: user is not written and user.op != "output"
+        )
+        i = self._extract.targets.index(target)
+        if self.outputs[i] is result:
+            self.outputs[i] = written
 
     def write_back(self, steps: list[tuple[int, bool, int]]) -> None:
         """Carries out the steps of the schedule."""

@@ -30,9 +30,13 @@ from mutcanon._canonicalize import canonicalize, canonicalize_
 from mutcanon._extra_ops import extra_form
 from mutcanon._patch import Patch
 from mutcanon._planning import PlanningPass
+from mutcanon._runtime_limits import (
+    check_caller_owns_inputs,
+    check_custom_operators,
+    check_strides,
+)
 from mutcanon._unlift import decompositions
 from mutcanon._write_back import InPlaceReport, carry_out, report_in_place
-from mutcanon.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,7 +145,8 @@ def to_executorch(
         The ExecuTorch program.
 
     Raises:
-        UnsupportedError: When `drop_mutation_outputs` would lose a mutation.
+        UnsupportedError: When executorch cannot do it, or `drop_mutation_outputs` would lose a
+            mutation.
         VersionError: When a private name of executorch is not where we know it.
     """
     config = config or _executorch.exir().ExecutorchBackendConfig()
@@ -154,12 +159,16 @@ def to_executorch(
         for s in p.graph_signature.output_specs
         if s.kind is OutputKind.PARAMETER_MUTATION and s.target is not None
     }
+    for name, program in programs.items():
+        if not getattr(config.to_out_var_pass, "ignore_to_out_var_failure", False):
+            check_custom_operators(program, name)
+        check_strides(program, name)
     extra = frozenset(config.reinplace_extra_ops or ())
     carried_out = {}
     for name, program in programs.items():
         planning = _planning_pass(config, name)
         if drop_mutation_outputs:
-            _check_caller_owns_inputs(program, name, planning)
+            check_caller_owns_inputs(program, name, planning)
         carried_out[name] = carry_out(
             program,
             reinplace=reinplace,
@@ -195,19 +204,6 @@ def _planning_pass(config: ExecutorchBackendConfig, method: str) -> Any:
         default = _executorch.exir().ExecutorchBackendConfig().memory_planning_pass
         return planning.get(method, default)
     return planning
-
-
-def _check_caller_owns_inputs(program: ExportedProgram, method: str, planning: Any) -> None:
-    mutates = any(
-        s.kind is OutputKind.USER_INPUT_MUTATION for s in program.graph_signature.output_specs
-    )
-    if mutates and getattr(planning, "alloc_graph_input", True):
-        raise UnsupportedError(
-            f"method {method!r}: its inputs are copied into planned memory, so without mutation "
-            "outputs nobody could see what becomes of them; pass "
-            "memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False)",
-            code="planned_inputs",
-        )
 
 
 class EdgeProgramManager(exir.EdgeProgramManager):  # type: ignore[misc]

@@ -1,14 +1,15 @@
 //! Which consumers get a program wrong as it stands.
 //!
 //! A stock consumer carries mutations out in its own way (semantics 1 and 2), and what it gets wrong can be read off a
-//! problem without running anything: who writes before whom reads, what is taken for something else, and what the next
-//! decomposition removes. Nothing here changes a program; canonicalization mends most of it, and a finding says so.
+//! problem without running anything: who writes before whom reads, what is taken for something else, and what an earlier
+//! decomposition removed. (The next one removes nothing of a program with mutation outputs: for each buffer it adds a
+//! copy and takes one away.) Nothing here changes a program; canonicalization mends most of it, and a finding says so.
 
 use crate::hazards::mutation_outputs;
 use crate::ids::ValueId;
 use crate::problem::{Def, InputKind, Output, Problem};
 use crate::reasons::{Code, KeepReason};
-use crate::redundancy::{compare, judge};
+use crate::redundancy::compare;
 use crate::storage::View;
 
 /// Somebody who carries mutations out.
@@ -94,12 +95,6 @@ findings! {
     SharedValue "shared_value"
         "two targets receive one value, and mutations are told apart by their value's name"
         "canonicalize the program, or decompose it with mutcanon.run_decompositions"
-    LostSnapshot "lost_snapshot"
-        "the next decomposition removes the copy that holds a target's old value"
-        "decompose with mutcanon.run_decompositions"
-    LostConversion "lost_conversion"
-        "the next decomposition removes a copy that casts, broadcasts or lays out anew, under its readers"
-        "decompose with mutcanon.run_decompositions"
     AlreadyLost "already_lost"
         "a value that is also read differs from its buffer in type, so an earlier decomposition may have removed a copy"
         "export again and decompose with mutcanon.run_decompositions"
@@ -122,41 +117,15 @@ pub struct Finding {
 #[must_use]
 pub fn find(problem: &Problem) -> Vec<Finding> {
     let nothing = vec![false; problem.values.len()];
-    let today = View::new(problem, &nothing);
-    let removed = removed_next(problem);
-    let tomorrow = View::new(problem, &removed);
+    let view = View::new(problem, &nothing);
     let mut finder = Finder { problem, found: Vec::new() };
-    finder.sequence(&today);
-    finder.executorch(&today);
-    finder.shared(&today, &[Module, Decompositions, ExecuTorch]);
-    finder.types(&today, &removed);
-    let known = finder.found.len();
-    let mut next = Finder { problem, found: Vec::new() };
-    next.sequence(&tomorrow);
-    for f in next.found {
-        let is_news = !finder.found[..known].iter().any(|k| (k.code, k.output) == (f.code, f.output));
-        if is_news && f.code != FindingCode::ReplacedOutput {
-            finder.add(FindingCode::LostSnapshot, f.output, f.other, &[Decompositions]);
-        }
-    }
-    let shared_today = finder.found.iter().any(|f| f.code == FindingCode::SharedValue);
-    if !shared_today {
-        finder.shared(&tomorrow, &[Decompositions]);
-    }
+    finder.sequence(&view);
+    finder.executorch(&view);
+    finder.shared(&view);
+    finder.types(&view);
     finder.found.sort_by_key(|f| (f.output, f.code));
     finder.found.dedup();
     finder.found
-}
-
-/// The copies that torch removes without looking after a decomposition: the values of buffers and parameters.
-fn removed_next(problem: &Problem) -> Vec<bool> {
-    let mut removed = vec![false; problem.values.len()];
-    for output in &problem.outputs {
-        if let Output::Mutation { value, pinned: false, .. } = *output {
-            removed[value.index()] = matches!(problem.def(value), Def::Copy { .. });
-        }
-    }
-    removed
 }
 
 /// Whether the types certainly differ; what is not proved equal need not be different.
@@ -248,20 +217,22 @@ impl Finder<'_> {
         }
     }
 
-    fn shared(&mut self, view: &View<'_>, consumers: &[Consumer]) {
+    fn shared(&mut self, view: &View<'_>) {
         let mut owner: Vec<Option<usize>> = vec![None; self.problem.values.len()];
         for i in mutation_outputs(self.problem) {
             let Output::Mutation { value, .. } = self.problem.outputs[i] else { continue };
             let slot = &mut owner[view.base(value).index()];
             match *slot {
-                Some(first) => self.add(FindingCode::SharedValue, i, Some(first), consumers),
+                Some(first) => {
+                    self.add(FindingCode::SharedValue, i, Some(first), &[Module, Decompositions, ExecuTorch]);
+                }
                 None => *slot = Some(i),
             }
         }
     }
 
-    /// Conversions that are lost, or will be.
-    fn types(&mut self, view: &View<'_>, removed: &[bool]) {
+    /// Conversions that are lost.
+    fn types(&mut self, view: &View<'_>) {
         let mut is_read = vec![false; self.problem.values.len()];
         for &value in &self.problem.read {
             is_read[value.index()] = true;
@@ -276,11 +247,7 @@ impl Finder<'_> {
         let mutations: Vec<_> = self.mutations().collect();
         for (i, target, value) in mutations {
             let queries = &mut Vec::new();
-            if removed[value.index()] {
-                if is_read[value.index()] && judge(self.problem, value, queries).is_err_and(|r| is_conversion(&r)) {
-                    self.add(FindingCode::LostConversion, i, None, &[Decompositions]);
-                }
-            } else if is_read[value.index()]
+            if is_read[value.index()]
                 && matches!(self.problem.outputs[i], Output::Mutation { pinned: false, .. })
                 && compare(self.problem, target, value, target, queries).is_err_and(|r| is_conversion(&r))
             {

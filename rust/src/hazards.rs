@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::faults::{Fault, is_seeded};
 use crate::ids::ValueId;
 use crate::parallel_copy::{Move, Step, sequence};
 use crate::plan::Form;
@@ -54,6 +55,7 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
         if round.found.is_empty() {
             (order, round.found) = round.write_order();
         }
+        round.found.retain(|c| !is_seeded(Fault::Ignore(c.reason.code)));
         let conflicts: Vec<_> = round.found.into_iter().map(|c| (c.remedy(problem, &view), c)).collect();
         let mut changed = false;
         for (copies, conflict) in conflicts {
@@ -132,7 +134,9 @@ fn keep_written(problem: &Problem, settlement: &mut Settlement) {
         is_written[root.index()] = true;
     }
     for copy in problem.copies().filter(|c| settlement.collapsed[c.index()]) {
-        if let Some(&root) = view.storage(copy).iter().find(|r| is_written[r.index()]) {
+        if let Some(&root) = view.storage(copy).iter().find(|r| is_written[r.index()])
+            && !is_seeded(Fault::Ignore(Code::WrittenInPlace))
+        {
             settlement.kept.insert(copy, KeepReason::blaming(Code::WrittenInPlace, root));
         }
     }
@@ -226,8 +230,8 @@ impl Round<'_> {
         self.form == Form::Portable && matches!(self.problem.outputs[output], Output::Mutation { pinned: true, .. })
     }
 
-    /// Rules 4.5 and 4.6: a user output against the placeholders.
-    fn user_needs(&mut self) {
+    /// For each value, whether it is a target that changes.
+    fn mutated(&self) -> Vec<bool> {
         let mut is_mutated = vec![false; self.problem.values.len()];
         for (i, output) in self.problem.outputs.iter().enumerate() {
             if let Output::Mutation { target, value, .. } = *output {
@@ -235,14 +239,22 @@ impl Round<'_> {
                 is_mutated[target.index()] = self.view.base(value) != target || has_copy;
             }
         }
+        is_mutated
+    }
+
+    /// Rules 4.5 and 4.6: a user output against the placeholders.
+    fn user_needs(&mut self) {
+        let is_mutated = self.mutated();
         let code = if self.problem.is_body { Code::SubgraphBoundary } else { Code::UserOutput };
         for (i, value) in self.users() {
-            let culprit = self.view.origins(value).into_iter().find(|&(root, origin)| {
-                let is_input = *self.problem.def(root) == Def::Placeholder;
-                is_input && (is_mutated[root.index()] || origin != root)
-            });
-            if let Some((root, origin)) = culprit {
-                self.conflict(i, code, root, origin == root);
+            let of_inputs = |(root, _): &(ValueId, ValueId)| *self.problem.def(*root) == Def::Placeholder;
+            let origins: Vec<_> = self.view.origins(value).into_iter().filter(of_inputs).collect();
+            let is_stale = |root: ValueId| is_mutated[root.index()] && !is_seeded(Fault::OnlyNew);
+            // What only a new copy resolves comes first, since that resolves the rest.
+            let bare = origins.iter().find(|&&(root, origin)| origin == root && is_stale(root));
+            let new = |&&(root, origin): &&_| is_stale(root) || (origin != root && !is_seeded(Fault::OnlyMutated));
+            if let Some(&(root, _)) = bare.or_else(|| origins.iter().find(new)) {
+                self.conflict(i, code, root, bare.is_some());
             }
         }
     }
@@ -280,8 +292,9 @@ impl Round<'_> {
         let mut mutation_at: Vec<Option<ValueId>> = vec![None; n];
         let mut claims = self.mutations();
         let saved = self.saved();
-        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends.
-        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i)));
+        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends; then the
+        // deepest, because a copy that stays below another would be its node again.
+        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i), v));
         for (i, target, value) in claims {
             let base = self.view.base(value);
             // The caller gets the target for such an output, which is right where both came as one node of its type.
@@ -303,7 +316,7 @@ impl Round<'_> {
     }
 
     fn is_of_type_of(&self, value: ValueId, target: ValueId) -> bool {
-        compare(self.problem, target, value, target, &mut Vec::new()).is_ok()
+        compare(self.problem, target, value, target, &mut Vec::new()).is_ok() || is_seeded(Fault::TypeOfOutput)
     }
 
     /// The outputs that would be saved to break rings, if nothing else were in the way.
@@ -374,7 +387,9 @@ impl Round<'_> {
         }
         // What is in place already comes last, where `ExecuTorch` puts it anyway.
         let is_in_place: Vec<bool> = self.problem.outputs.iter().map(|o| self.is_identity(o)).collect();
-        order.sort_by_key(|&o| is_in_place[o] && !self.settled.inserted.contains_key(&o));
+        if !is_seeded(Fault::PositionsFree) {
+            order.sort_by_key(|&o| is_in_place[o] && !self.settled.inserted.contains_key(&o));
+        }
         (order, snapshots)
     }
 }
@@ -402,7 +417,7 @@ pub fn moves(problem: &Problem, view: &View<'_>, inserted: &BTreeMap<usize, Keep
         let Output::Mutation { target, value, pinned } = *output else { continue };
         let base = view.base(value);
         let is_new = inserted.contains_key(&i);
-        let reads = if is_new {
+        let reads = if is_new || is_seeded(Fault::NoReads) {
             Vec::new()
         } else {
             view.storage(base).iter().copied().filter(|r| is_target[r.index()]).collect()
@@ -415,8 +430,10 @@ pub fn moves(problem: &Problem, view: &View<'_>, inserted: &BTreeMap<usize, Keep
             (true, _) => 2,
         };
         // The order in which our own write-back writes cannot be observed, whatever the order of the outputs.
-        let pinned = pinned && form == Form::Portable;
-        moves.push(Move { target, reads, identity: base == target && !is_new, pinned, cost });
+        let pinned = pinned && form == Form::Portable && !is_seeded(Fault::NoPins);
+        let is_input = is_seeded(Fault::AnyIdentity) && *problem.def(base) == Def::Placeholder;
+        let identity = (base == target || is_input) && !is_new;
+        moves.push(Move { target, reads, identity, pinned, cost });
     }
     moves
 }

@@ -16,6 +16,7 @@
 
 pub mod check;
 pub mod error;
+pub mod faults;
 pub mod findings;
 pub mod flow;
 pub mod flow_text;

@@ -11,6 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::faults::{Fault, is_seeded};
 use crate::ids::ValueId;
 
 /// One element of the parallel assignment.
@@ -103,6 +104,7 @@ impl<'m> Order<'m> {
         let mut pinned = None;
         for (i, m) in moves.iter().enumerate() {
             for writer in m.reads.iter().filter_map(|r| writer_of.get(r.index()).copied().flatten()) {
+                let (i, writer) = if is_seeded(Fault::WriterFirst) { (writer, i) } else { (i, writer) };
                 if writer != i && !m.identity {
                     order.overwriters[i].push(writer);
                     order.readers[writer].push(i);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::faults::{Fault, is_seeded};
 use crate::hazards::{moves, mutation_outputs, output_value, settle};
 use crate::ids::ValueId;
 use crate::parallel_copy::{Step, sequence};
@@ -88,6 +89,7 @@ pub fn plan(problem: &Problem, form: Form) -> Plan {
     for copy in problem.copies() {
         match judge(problem, copy, &mut queries) {
             Ok(()) => redundant[copy.index()] = true,
+            Err(reason) if is_seeded(Fault::Ignore(reason.code)) => redundant[copy.index()] = true,
             Err(reason) => {
                 kept.insert(copy, reason);
             }
@@ -138,5 +140,8 @@ pub fn plan(problem: &Problem, form: Form) -> Plan {
         })
         .collect();
     let order = (settlement.order != outputs).then_some(settlement.order);
-    Plan { form, decisions, inserts, order, write_backs, hazards, queries }
+    let plan = Plan { form, decisions, inserts, order, write_backs, hazards, queries };
+    #[cfg(feature = "faults")]
+    let plan = crate::faults::confused(problem, plan);
+    plan
 }

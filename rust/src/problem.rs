@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use crate::error::Error;
+use crate::faults::{Fault, is_seeded};
 use crate::ids::{LayoutId, SymbolId, ValueId};
 use crate::layout::{Dim, Equalities, Format, Layout};
 
@@ -137,6 +138,7 @@ impl Problem {
     #[must_use]
     pub fn may_be_of_one_kind(&self, a: ValueId, b: ValueId) -> bool {
         match (self.kinds.get(&a), self.kinds.get(&b)) {
+            _ if is_seeded(Fault::NoKinds) => false,
             (Some(a), Some(b)) => a == b,
             _ => true,
         }

@@ -409,5 +409,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(finding_codes, module)?)?;
     module.add_function(wrap_pyfunction!(plan_text, module)?)?;
     module.add_function(wrap_pyfunction!(archive::analyze_archive, module)?)?;
-    module.add_function(wrap_pyfunction!(archive::rewrite_archive, module)?)
+    module.add_function(wrap_pyfunction!(archive::rewrite_archive, module)?)?;
+    module.add_function(wrap_pyfunction!(archive::refusals, module)?)
 }

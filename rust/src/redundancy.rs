@@ -6,6 +6,7 @@
 //! Nothing here looks at where a value goes: a copy that is redundant by type may still be needed for its storage,
 //! which is [`crate::hazards`]' concern.
 
+use crate::faults::{Fault, is_seeded};
 use crate::ids::ValueId;
 use crate::layout::{Dim, Format, Layout, ordered};
 use crate::problem::{Def, Problem};
@@ -22,7 +23,8 @@ pub fn judge(problem: &Problem, value: ValueId, queries: &mut Vec<Query>) -> Res
     if non_blocking {
         return Err(KeepReason::new(Code::NonBlocking, "non_blocking is set"));
     }
-    compare(problem, value, source, destination, queries)
+    let compared = if is_seeded(Fault::DestinationCompared) { destination } else { source };
+    compare(problem, value, compared, destination, queries)
 }
 
 /// Whether `value` has the type of `source`; `destination` is where a quantizer may be inherited from.
@@ -88,7 +90,7 @@ fn equal_quantizers(
     }
     let mut ancestor = problem.values[source.index()].keeps_representation_of;
     while let Some(value) = ancestor {
-        if value == destination {
+        if value == destination || is_seeded(Fault::AnyAncestor) {
             return Ok(());
         }
         ancestor = problem.values[value.index()].keeps_representation_of;
@@ -138,7 +140,8 @@ fn equal_strides(problem: &Problem, c: &Layout, s: &Layout, queries: &mut Vec<Qu
         // The sizes are equal, so either may show that the dimension has a single element.
         let one = Dim::Int(1);
         let sizes = [c.sizes[i], s.sizes[i]];
-        if sizes.iter().any(|&n| problem.equalities.decide(n, one) == Some(true)) {
+        let all = if is_seeded(Fault::AnySizeOne) { &c.sizes } else { &sizes[..] };
+        if all.iter().any(|&n| problem.equalities.decide(n, one) == Some(true)) {
             continue;
         }
         let symbolic = sizes.iter().find(|n| matches!(n, Dim::Symbol(_)));

@@ -1,5 +1,6 @@
 //! What shares storage with what, when some copies are collapsed.
 
+use crate::faults::{Fault, is_seeded};
 use crate::ids::ValueId;
 use crate::problem::{Def, Problem};
 
@@ -39,9 +40,10 @@ impl<'p> View<'p> {
             match &value.def {
                 Def::Copy { source, .. } if collapsed[i] => {
                     base.push(base[source.index()]);
-                    storage.push(storage[source.index()].clone());
+                    let is_new = is_seeded(Fault::CollapsedIsNew);
+                    storage.push(if is_new { Roots::One(me) } else { storage[source.index()].clone() });
                 }
-                Def::Alias(of) => {
+                Def::Alias(of) if !is_seeded(Fault::ViewIsNew) => {
                     base.push(me);
                     storage.push(union(of.iter().map(|v| &storage[v.index()]), me));
                 }
@@ -123,7 +125,7 @@ impl<'p> View<'p> {
 fn union<'a>(mut parents: impl Iterator<Item = &'a Roots>, me: ValueId) -> Roots {
     let Some(first) = parents.next() else { return Roots::One(me) };
     let mut rest = parents.peekable();
-    if rest.peek().is_none() {
+    if rest.peek().is_none() || is_seeded(Fault::FirstArgument) {
         return first.clone();
     }
     let mut roots = first.as_slice().to_vec();

@@ -72,7 +72,7 @@ def cond_branch_writes_row(c, x):
     "adv-cond-two-operands",
     inputs=lambda s: (rand(s, 3), rand(s, 3, salt=1), rand(s, 1)),
     left=(1, 1, 1),
-    reasons=("placeholder_value",),
+    reasons=("subgraph_boundary",),
 )
 def cond_two_operands(a, b, x):
     """Two operands of a cond hold one value: the copy keeps their storage apart."""

@@ -22,7 +22,7 @@ def add_to_input(a, x):
     "pytorch/pytorch#138293",
     inputs=lambda s: (rand(s, 4), rand(s, 4, salt=1)),
     left=(1, 1, 1),
-    reasons=("placeholder_value",),
+    reasons=("user_output",),
 )
 def copy_return(dst, src):
     """dst.copy_(src); return dst: the copies pile up with each decomposition."""

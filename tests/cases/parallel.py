@@ -267,7 +267,7 @@ def aliased_inputs(a, b, x):
     return a * 2
 
 
-@case("adv-return-old-through-copy", inputs=_two, left=(1, 1, 1), reasons=("placeholder_value",))
+@case("adv-return-old-through-copy", inputs=_two, left=(1, 1, 1), reasons=("user_output",))
 def return_old_through_copy(a, b):
     """b.copy_(a); a.add_(1); return b: the output is the old value of a mutated input."""
     b.copy_(a)

@@ -24,8 +24,10 @@ EXIT_FAILURE = 2
 
 #: Each command with the line that `mutcanon --help` shows for it.
 COMMANDS = {
+    "check": "Find stored programs that would change or that stock consumers get wrong.",
     "demo": "Show on a small decoder what mutcanon changes.",
     "explain": "Say of a stored program which copies go, which stay, and why.",
+    "rewrite": "Write stored programs without redundant copies.",
 }
 
 

@@ -53,6 +53,7 @@ pub fn check(case: &Case) -> Result<Verdict, Error> {
     judge.names();
     judge.inputs(&world.classes);
     judge.outputs();
+    judge.input_order();
     judge.effects(&world.arena, &before, &after);
     if judge.verdict.is_right() {
         // Inputs and outputs correspond now, so they can be compared one by one.
@@ -103,7 +104,10 @@ fn inputs(graph: &Graph) -> Vec<(Text, Text, Text, usize)> {
 
 impl Judge<'_> {
     fn object(&mut self, code: &'static str, message: String) {
-        self.verdict.objections.push(Objection { code, message });
+        let objection = Objection { code, message };
+        if self.verdict.objections.last() != Some(&objection) {
+            self.verdict.objections.push(objection);
+        }
     }
 
     fn warn(&mut self, code: &'static str, message: String) {
@@ -200,6 +204,24 @@ impl Judge<'_> {
                     self.object("shared_node", format!("{}: another mutation has the same node", self.output(i)));
                 }
                 _ => self.object("value", format!("{}: its value is no node", self.output(i))),
+            }
+        }
+    }
+
+    /// An `ExecuTorch` method returns what it made of its inputs in this order.
+    fn input_order(&mut self) {
+        let case = self.case;
+        let targets = |g: &Graph| -> Vec<Text> {
+            let of_inputs = g.outputs.iter().filter_map(|o| match o.role {
+                Role::Mutation(kind, target) if case.texts.get(kind) == "user_input" => Some(target),
+                _ => None,
+            });
+            of_inputs.collect()
+        };
+        for (due, found) in targets(&case.before).into_iter().zip(targets(&case.after)) {
+            if due != found {
+                let (due, found) = (self.text(due), self.text(found));
+                self.object("order", format!("user_input {found}: it is returned where {due} was"));
             }
         }
     }
@@ -325,24 +347,18 @@ impl Judge<'_> {
             let message = format!("{}: wrong if {a} and {b} were one tensor", self.output(late.output));
             self.warn("one_tensor", message);
         }
-        let mut count: HashMap<Class, usize> = HashMap::new();
-        for name in &names {
-            *count.entry(classes.of(name.3)).or_default() += 1;
-        }
-        let mut sequences: HashMap<Class, [Vec<usize>; 2]> = HashMap::new();
-        for (which, order) in [&was.order, &found.order].into_iter().enumerate() {
-            for &input in order {
-                sequences.entry(classes.of(names[input].3)).or_default()[which].push(input);
-            }
-        }
-        for &input in &was.order {
+        // Of several writes to one tensor the last one stays.
+        let last = |order: &[usize]| -> HashMap<Class, usize> {
+            order.iter().map(|&input| (classes.of(names[input].3), input)).collect()
+        };
+        let (stayed, stays) = (last(&was.order), last(&found.order));
+        for &input in &found.order {
             let class = classes.of(names[input].3);
-            if count[&class] > 1
-                && let Some([a, b]) = sequences.remove(&class)
-                && a != b
+            if stays[&class] == input
+                && let Some(&other) = stayed.get(&class).filter(|&&other| other != input)
             {
-                let message = format!("{}: written in another order than before", self.text(names[input].0));
-                self.warn("one_tensor", message);
+                let [a, b] = [input, other].map(|i| self.text(names[i].0));
+                self.warn("one_tensor", format!("{a}: written last, which would be {b} if they were one tensor"));
             }
         }
     }

@@ -228,7 +228,7 @@ enum Task {
 }
 
 /// What a view shows of an argument that is `parent`. What was put in through the same view comes out.
-fn show(arena: &mut Arena, call: Term, hole: usize, item: Option<u32>, parent: Term) -> Term {
+pub fn show(arena: &mut Arena, call: Term, hole: usize, item: Option<u32>, parent: Term) -> Term {
     let through = shape(arena, call, hole, item);
     if let [Token::Word("put"), Token::Term(same), _, Token::Term(new)] = *arena.tokens(parent)
         && same == through

@@ -4,7 +4,7 @@
 //! itself exactly when the types are equal. What an operator writes in place changes the heap. A body of control flow
 //! is run on operands of its own and is part of the term of the call.
 
-use crate::check::heap::{Heap, Place, Value, ValueId, number, result};
+use crate::check::heap::{Heap, Place, Value, ValueId, number, result, show};
 use crate::check::program::{Arg, Case, Graph, Node, Op, Results, Share, Type};
 use crate::check::storage::{Storage, StorageId};
 use crate::check::terms::{Arena, Term, Token};
@@ -210,7 +210,7 @@ impl<'w, 'c> Machine<'w, 'c> {
     }
 
     fn result(&mut self, node: &Node, k: u32, call: Term, item: Option<u32>, starts: Option<&[usize]>) -> ValueId {
-        let term = result(&mut self.world.arena, call, item);
+        let mut term = result(&mut self.world.arena, call, item);
         let share = node.shares.iter().find(|(result, _)| *result == k).map(|(_, share)| share);
         let (place, storage) = match share {
             None => (Place::Cell, self.run.heap.new_storage(Storage::New)),
@@ -221,6 +221,8 @@ impl<'w, 'c> Machine<'w, 'c> {
             Some(Share::View(n)) => match self.hole(node, *n, starts) {
                 Some(hole) => {
                     let parent = self.run.of_node[*n];
+                    let shown = self.run.heap.read(&mut self.world.arena, parent);
+                    term = show(&mut self.world.arena, call, hole, item, shown);
                     (Place::View { parent, call, hole, item }, self.run.heap.get(parent).storage)
                 }
                 None => self.may(&[*n], call, k, term),

@@ -44,3 +44,9 @@ pub fn rewrite_archive(
         json(&Outcome { action: action.as_str(), report: &report })
     })?)
 }
+
+/// The reasons for which an archive is refused: code and sentence.
+#[pyfunction]
+pub fn refusals() -> Vec<(&'static str, &'static str)> {
+    pt2::fault::Fault::ALL.iter().map(|fault| (fault.as_str(), fault.sentence())).collect()
+}

@@ -1,0 +1,136 @@
+"""`check --repro`: each test fails on the archive that it is about, and passes on a mended one."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+
+import archives
+from mutcanon import _batch, _repro
+from mutcanon._batch import Outcome, Settings, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+pytest.importorskip("torch")
+
+#: Archive -> the findings about it, each with who gets it wrong.
+EVERYBODY = ("torch.module", "torch.run_decompositions", "executorch")
+FOUND = {
+    "delay-line": {"overwritten": EVERYBODY, "dropped_write": ("executorch",)},
+    "swap": {"overwritten": EVERYBODY, "dropped_write": ("executorch",)},
+    "restored": {"dropped_write": ("executorch",)},
+    "shared": {"shared_value": EVERYBODY},
+    "lost-cast": {"already_lost": EVERYBODY},
+}
+#: What no rewrite can mend, because it is not there any more.
+LOST = {"lost-cast"}
+
+
+def check(path: Path) -> Outcome:
+    unit = Unit(path.name, str(path), None, path.stat().st_size)
+    return _batch.run_unit(unit, Settings("check"))
+
+
+def results(directory: Path) -> dict[str, dict[str, bool]]:
+    """Runs the tests in a directory; for each file, which of its tests pass."""
+    report = directory / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    subprocess.run(
+        [*command, f"--junitxml={report}", str(directory)],
+        cwd=directory,
+        capture_output=True,
+        check=False,
+    )
+    found: dict[str, dict[str, bool]] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        assert case.find("error") is None, case.get("name")
+        tests = found.setdefault(f"{case.get('classname')}.py", {})
+        tests[str(case.get("name"))] = case.find("failure") is None
+    return found
+
+
+def names_of_tests(names: Iterable[str]) -> set[str]:
+    """Names of the tests for some consumers, without those that cannot run here."""
+    has_executorch = importlib.util.find_spec("executorch") is not None
+    return {
+        "test_" + name.rpartition(".")[2]
+        for name in names
+        if has_executorch or name != "executorch"
+    }
+
+
+def write_tests(outcomes: list[Outcome], directory: Path) -> None:
+    count = sum(_repro.write_tests(outcome, str(directory)) for outcome in outcomes)
+    assert count == len(list(directory.glob("test_*.py")))
+    if importlib.util.find_spec("executorch") is None:
+        for path in directory.glob("test_*.py"):
+            text = path.read_text().partition("\n\ndef test_executorch")[0]
+            path.write_text(text + "\n")
+
+
+def test_each_finding_is_known() -> None:
+    for path in archives.DATA.glob("*.pt2"):
+        found = {
+            finding["code"]: tuple(finding["consumers"])
+            for model in check(path).models
+            for finding in model["report"]["findings"]
+        }
+        assert found == FOUND.get(path.stem, {}), path.stem
+
+
+@pytest.mark.slow
+def test_each_test_fails_and_passes_once_the_archive_is_mended(tmp_path: Path) -> None:
+    outcomes = [check(archives.DATA / f"{name}.pt2") for name in FOUND]
+    write_tests(outcomes, tmp_path / "wrong")
+    wrong = results(tmp_path / "wrong")
+    for name, findings in FOUND.items():
+        for i, (code, consumers) in enumerate(findings.items()):
+            file = f"test_{name.replace('-', '_')}_model_{code}_{i}.py"
+            expected = names_of_tests(consumers)
+            if code == "already_lost":
+                expected = {"test_value_has_the_type_of_its_target"}
+            assert wrong.get(file, {}) == dict.fromkeys(expected, False), file
+
+    right = tmp_path / "right"
+    right.mkdir()
+    mended = [name for name in FOUND if name not in LOST]
+    for name in mended:
+        source, target = archives.DATA / f"{name}.pt2", right / f"{name}.pt2"
+        unit = Unit(target.name, str(source), str(target), 0)
+        assert _batch.run_unit(unit, Settings("rewrite")).status == "rewritten"
+        assert check(target).status == "clean"
+    for path in (tmp_path / "wrong").glob("test_*.py"):
+        text = path.read_text()
+        for name in mended:
+            old = f"ARCHIVE = {str(archives.DATA / f'{name}.pt2')!r}"
+            if old in text:
+                new = f"ARCHIVE = {str(right / f'{name}.pt2')!r}"
+                (right / path.name).write_text(text.replace(old, new))
+    fixed = results(right)
+    assert fixed == {
+        file: dict.fromkeys(tests, True) for file, tests in wrong.items() if "lost" not in file
+    }
+
+
+def test_names_and_messages_of_any_kind_make_valid_tests(tmp_path: Path) -> None:
+    finding = {
+        "code": "overwritten",
+        "output": 'a"""\\',
+        "other": "ü",
+        "consumers": EVERYBODY,
+        "sentence": "it goes wrong",
+        "advice": "do something",
+    }
+    models = ({"model": "my/models.v1", "report": {"findings": [finding, finding]}},)
+    outcome = Outcome("sub dir/x.pt2", "memory://a'b/x.pt2", None, "found", models=models)
+    assert _repro.write_tests(outcome, str(tmp_path)) == 2
+    for number in (0, 1):
+        path = tmp_path / f"test_sub_dir_x_my_models_v1_overwritten_{number}.py"
+        compile(path.read_text(encoding="utf-8"), path, "exec")

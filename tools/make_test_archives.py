@@ -1,0 +1,172 @@
+"""Makes the archives in tests/data, with which the torch-free path is tested where torch is not.
+
+    python tools/make_test_archives.py
+
+They are committed; run it when one is added. What torch writes about the machine (paths in stack
+traces) is left out.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.export.pt2_archive._package import package_pt2
+
+import mutcanon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DATA = Path(__file__).parent.parent / "tests" / "data"
+
+# Node metadata that names files of this machine, or is of no use to the tests.
+_ELSEWHERE = {"stack_trace", "from_node", "nn_module_stack", "torch_fn", "source_fn_stack"}
+
+
+class Program(nn.Module):
+    """A forward, and buffers."""
+
+    def __init__(self, forward: Callable[..., Any], **buffers: Tensor) -> None:
+        super().__init__()
+        self.function = forward
+        for name, tensor in buffers.items():
+            self.register_buffer(name, tensor)
+
+    def forward(self, *args: Tensor) -> Any:
+        """Calls it."""
+        return self.function(self, *args)
+
+
+def decomposed(
+    forward: Callable[..., Any],
+    *args: Tensor,
+    times: int = 1,
+    stock: bool = True,
+    dynamic_shapes: Any = None,
+    **buffers: Tensor,
+) -> torch.export.ExportedProgram:
+    """The program after some decompositions, stock torch's or ours."""
+    module = Program(forward, **buffers)
+    program = torch.export.export(module, args, dynamic_shapes=dynamic_shapes)
+    for _ in range(times):
+        if stock:
+            program = program.run_decompositions({})
+        else:
+            program = mutcanon.run_decompositions(program, {})
+    for graph_module in program.graph_module.modules():
+        for node in graph_module.graph.nodes if hasattr(graph_module, "graph") else ():
+            node.meta = {key: node.meta[key] for key in node.meta.keys() - _ELSEWHERE}
+    return program
+
+
+def step(self: Program, cache: Tensor, row: Tensor) -> Tensor:
+    """One redundant copy for each decomposition after the first."""
+    cache.add_(row)
+    return cache.sum()
+
+
+def converts(self: Program, cache: Tensor, row: Tensor) -> Tensor:
+    """A copy that casts has to stay."""
+    cache.copy_(row)
+    return cache + 1
+
+
+def shifts(self: Program, x: Tensor) -> Tensor:
+    """A delay line; stock torch takes its snapshot away."""
+    out = self.b + 1
+    self.b.copy_(self.a)
+    self.a.copy_(x)
+    return out
+
+
+def swaps(self: Program, x: Tensor) -> Tensor:
+    """Two buffers change places; stock torch loses one."""
+    old = self.b.clone()
+    self.b.copy_(self.a)
+    self.a.copy_(old)
+    return self.a + x
+
+
+def restores(self: Program, x: Tensor) -> Tensor:
+    """One buffer receives another; stock ExecuTorch drops the write."""
+    out = self.live + x
+    self.live.copy_(self.saved)
+    return out
+
+
+def rounds(self: Program, x: Tensor) -> Tensor:
+    """A cast into a buffer, which stock torch takes away under its reader."""
+    self.state.copy_(x * 1.001)
+    return self.state * 2
+
+
+def writes_twice(self: Program, a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+    """Two inputs receive one value."""
+    value = x * 2
+    a.copy_(value)
+    b.copy_(value)
+    return x + 1
+
+
+def share_value(archive: bytes) -> bytes:
+    """What a careless pass makes of `writes_twice`: two mutations of one node."""
+    source = zipfile.ZipFile(io.BytesIO(archive))
+    edited = io.BytesIO()
+    with zipfile.ZipFile(edited, "w") as target:
+        for entry in source.infolist():
+            text = source.read(entry)
+            if entry.filename.endswith("models/model.json"):
+                document = json.loads(text)
+                graph = document["graph_module"]["graph"]
+                specs = document["graph_module"]["signature"]["output_specs"]
+                (value,) = (n["name"] for n in graph["nodes"] if n["target"].endswith("mul.Tensor"))
+                for output, spec in list(zip(graph["outputs"], specs, strict=True))[:2]:
+                    output["as_tensor"]["name"] = value
+                    spec["user_input_mutation"]["arg"]["name"] = value
+                text = json.dumps(document).encode()
+            target.writestr(entry.filename, text)
+    return edited.getvalue()
+
+
+def save(name: str, *programs: torch.export.ExportedProgram) -> None:
+    """Writes an archive with one program, or with several."""
+    buffer = io.BytesIO()
+    if len(programs) == 1:
+        torch.export.save(programs[0], buffer)
+    else:
+        names = ("prefill", "decode")
+        package_pt2(buffer, exported_programs=dict(zip(names, programs, strict=True)))
+    (DATA / f"{name}.pt2").write_bytes(buffer.getvalue())
+
+
+def main() -> None:
+    """Writes all of them."""
+    torch.manual_seed(0)
+    DATA.mkdir(exist_ok=True)
+    cache, row, half = torch.zeros(4), torch.ones(4), torch.zeros(4, dtype=torch.float16)
+    rows = torch.export.Dim("rows", min=2, max=64)
+
+    save("redundant", decomposed(step, cache, row, times=3))
+    save("canonical", decomposed(step, cache, row))
+    save("cast", decomposed(converts, half, row, times=3))
+    save("two-models", decomposed(step, cache, row, times=3), decomposed(step, cache[:2], row[:2]))
+    shapes = {"args": ({0: rows}, {0: rows})}
+    save("dynamic", decomposed(step, cache, row, times=3, dynamic_shapes=shapes))
+    save("delay-line", decomposed(shifts, row, a=torch.zeros(4), b=torch.zeros(4)))
+    save("delay-line-right", decomposed(shifts, row, a=cache, b=torch.zeros(4), stock=False))
+    save("swap", decomposed(swaps, row, a=torch.zeros(4), b=torch.ones(4)))
+    save("restored", decomposed(restores, row, live=torch.zeros(4), saved=torch.arange(4.0)))
+    save("lost-cast", decomposed(rounds, row, state=half))
+    save("shared", decomposed(writes_twice, cache, torch.zeros(4), row))
+    path = DATA / "shared.pt2"
+    path.write_bytes(share_value(path.read_bytes()))
+
+
+if __name__ == "__main__":
+    main()
