@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,13 @@ def mutated_inputs(ep: torch.export.ExportedProgram) -> list[int]:
         for s in ep.graph_signature.output_specs
         if s.kind == OutputKind.USER_INPUT_MUTATION
     ]
+
+
+def calls(program: Any) -> Counter[str]:
+    """How often the method calls each operator."""
+    plan = program.executorch_program.execution_plan[0]
+    instructions = (i.instr_args for chain in plan.chains for i in chain.instructions)
+    return Counter(plan.operators[i.op_index].name for i in instructions if hasattr(i, "op_index"))
 
 
 def check_pte(

@@ -5,8 +5,10 @@ Most programs here are wrong, or slow, or fail at run time with stock executorch
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +22,13 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import (  # noqa:
     XnnpackPartitioner,
 )
 
+from mutcanon._core import in_place_reasons  # noqa: E402
 from mutcanon.executorch import (  # noqa: E402
     InPlaceReport,
     report_in_place,
     to_edge_transform_and_lower,
 )
-from pte import check_pte, config, mutated_inputs  # noqa: E402
+from pte import calls, check_pte, config, mutated_inputs  # noqa: E402
 
 Inputs = Callable[[int], tuple[Any, ...]]
 ROWS = 6
@@ -78,10 +81,11 @@ COUNTED = {
 
 def writes(program: Any) -> dict[str, int]:
     """How often the program calls each operator that only moves state."""
-    plan = program.executorch_program.execution_plan[0]
-    calls = (i.instr_args for chain in plan.chains for i in chain.instructions)
-    names = [plan.operators[c.op_index].name for c in calls if hasattr(c, "op_index")]
-    return dict(Counter(COUNTED[n] for n in names if n in COUNTED))
+    found: Counter[str] = Counter()
+    for name, n in calls(program).items():
+        if name in COUNTED:
+            found[COUNTED[name]] += n
+    return dict(found)
 
 
 def codes(edge: Any) -> set[str]:
@@ -393,6 +397,14 @@ def test_each_refusal_has_its_reason() -> None:
     assert "overwritten" in codes(lower(Overwritten(), two_caches))
     assert "written_back_later" in codes(lower(OldCacheElsewhere(), two_caches))
     assert codes(lower(Row(), cache_row)) == {"in_place"}
+
+
+def test_the_documentation_has_every_reason() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "executorch.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| (.+) \|$", text, flags=re.MULTILINE)
+    reasons = [(code, sentence) for code, _, sentence in in_place_reasons()]
+    assert [row for row in listed if row[0] in dict(reasons)] == reasons
+    assert "kernel" in dict(listed)
 
 
 # Write-backs

@@ -6,6 +6,7 @@ lowers, as they do for a user who changes one import.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import time
@@ -50,22 +51,29 @@ class Lowered:
     seconds: float
 
 
-def lower(
-    exported: ExportedProgram, lower_with: Callable[..., Any], *, caller_owned: bool = False
-) -> Lowered:
-    """Lowers for XNNPACK.
+def lower(exported: ExportedProgram, lower_with: Callable[..., Any]) -> Lowered:
+    """Lowers for XNNPACK, with stock's `to_edge_transform_and_lower` or ours."""
+    start = time.perf_counter()
+    lowered = emit(to_edge(exported, lower_with))
+    return dataclasses.replace(lowered, seconds=time.perf_counter() - start)
+
+
+def to_edge(exported: ExportedProgram, lower_with: Callable[..., Any]) -> Any:
+    """The edge programs, lowered for XNNPACK."""
+    return lower_with(exported, partitioner=[XnnpackPartitioner()])
+
+
+def emit(edge: Any, *, caller_owns_inputs: bool = False) -> Lowered:
+    """The program that an edge manager makes; stock's can do so once.
 
     Args:
-        exported: The program.
-        lower_with: Stock's `to_edge_transform_and_lower` or ours.
-        caller_owned: Whether inputs stay in the caller's memory, which the program then mutates;
-            otherwise it plans memory for them and copies them there.
+        edge: The manager.
+        caller_owns_inputs: Whether a step works on the caller's tensors. Otherwise they are copied
+            into planned memory first.
     """
-    config = ExecutorchBackendConfig(
-        memory_planning_pass=MemoryPlanningPass(alloc_graph_input=not caller_owned)
-    )
+    planning = MemoryPlanningPass(alloc_graph_input=not caller_owns_inputs)
     start = time.perf_counter()
-    manager = lower_with(exported, partitioner=[XnnpackPartitioner()]).to_executorch(config)
+    manager = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
     seconds = time.perf_counter() - start
     plan = manager.executorch_program.execution_plan[0]
     buffer = manager.buffer
@@ -104,14 +112,14 @@ def decode(lowered: Lowered, state: Sequence[Tensor], steps: int) -> list[Tensor
 def time_steps(programs: Sequence[Lowered], state: Sequence[Tensor], rounds: int) -> list[float]:
     """Median seconds of a step for each program; they take turns, so all are disturbed alike.
 
-    Each has a state like the given one, in memory that was written to: fresh zeros share one page,
+    The state is one like the given one, in memory that was written to: fresh zeros share one page,
     and to read them costs nothing.
     """
-    inputs = [(*step_inputs(0), *map(torch.rand_like, state)) for _ in programs]
+    inputs = (*step_inputs(0), *map(torch.rand_like, state))
     times: list[list[float]] = [[] for _ in programs]
     for _ in range(rounds + 1):
-        for lowered, own, taken in zip(programs, inputs, times, strict=True):
+        for lowered, taken in zip(programs, times, strict=True):
             start = time.perf_counter()
-            lowered.program.forward(own, clone_outputs=False)
+            lowered.program.forward(inputs, clone_outputs=False)
             taken.append(time.perf_counter() - start)
     return [statistics.median(taken[1:]) for taken in times]  # the first round warms up
