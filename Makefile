@@ -67,10 +67,11 @@ bless: dev ## Rewrite expected plans and texts; review the diff
 	EXPECTTEST_ACCEPT=1 $(bin)/python -m pytest $(ARGS)
 
 .PHONY: bench
-bench: dev ## Measure; ARGS=--large adds a graph of a million nodes
+bench: dev ## Measure; ARGS=--large adds a million nodes and a large archive
 	$(bin)/python -W ignore benches/canonicalize.py $(ARGS)
 	$(bin)/python -W ignore benches/lowering.py
 	$(bin)/python -W ignore benches/decode.py
+	$(bin)/python -W ignore benches/archive.py $(ARGS)
 	$(bin)/python -W ignore benches/batch.py
 
 .PHONY: wheel

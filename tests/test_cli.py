@@ -148,8 +148,7 @@ def test_demo_lowers_both_ways_and_agrees_with_eager() -> None:
     rows = table_rows(result.stdout)
     stock, ours = (float(cell.removesuffix(" KiB")) for cell in rows["planned memory"])
     assert ours < stock
-    stock, ours = (float(cell.removesuffix(" KiB")) for cell in rows["mutations write a step"])
-    assert ours <= stock / 2
+    assert rows["mutations write a step"][1] == "0 B"
     assert all(cell.endswith(" ms") for cell in rows["a step, median of 20"])
     assert all(cell.startswith("within ") for cell in rows["eager, 4 steps"])
 

@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 
 from mutcanon.cli import fail, messages, output, require_torch
+from mutcanon.cli._summary import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -142,8 +143,3 @@ def show_lowered(model: Decoder, expected: list[Tensor], steps: int) -> list[str
     table.add_row(f"eager, {steps} steps", *verdicts)
     output().print(table)
     return wrong
-
-
-def readable(size: int) -> str:
-    """A size in bytes for people."""
-    return f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
