@@ -98,7 +98,7 @@ fn same_bytes<S: Source>(old: &Archive<S>, new: &Archive<S>, entry: usize) -> Re
         return Ok(false);
     }
     let (mut left, mut right) = (old.raw(a)?, new.raw(b)?);
-    let (mut x, mut y) = ([0; 1 << 16], [0; 1 << 16]);
+    let (mut x, mut y) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
         let n = left.read(&mut x)?;
         if n == 0 {

@@ -3,7 +3,7 @@
 //! A size is written as a sum of products, each a number times powers of *atoms*: symbols, and whatever else there is,
 //! `FloorDiv` for one. Two sizes with the same sum are equal. A symbol that can have one value only is that value.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Deeper nesting, and longer sums than this, are atoms.
 const LIMIT: usize = 60;
@@ -13,7 +13,7 @@ type Sum = BTreeMap<Vec<String>, i128>;
 
 /// A size in its one form, as text.
 #[must_use]
-pub fn normal(text: &str, values: &HashMap<String, i64>) -> String {
+pub fn normal(text: &str, values: &BTreeMap<String, i64>) -> String {
     let mut reader = Reader { rest: text, values };
     match reader.sum(0) {
         Some(sum) if reader.rest.trim().is_empty() => show(&sum),
@@ -64,7 +64,7 @@ fn times(a: &Sum, b: &Sum) -> Option<Sum> {
 
 struct Reader<'t> {
     rest: &'t str,
-    values: &'t HashMap<String, i64>,
+    values: &'t BTreeMap<String, i64>,
 }
 
 impl Reader<'_> {
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn same(a: &str, b: &str) -> bool {
-        let values = HashMap::from([("one".to_owned(), 1)]);
+        let values = BTreeMap::from([("one".to_owned(), 1)]);
         normal(a, &values) == normal(b, &values)
     }
 

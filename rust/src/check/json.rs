@@ -195,7 +195,7 @@ fn named(argument: &RawValue) -> Result<Option<String>, Error> {
 /// Reads one graph; bodies of control flow are read by readers of their own.
 struct Reader<'r> {
     shared: &'r mut Shared,
-    values: &'r HashMap<String, i64>,
+    values: &'r BTreeMap<String, i64>,
     rest: &'r mut BTreeMap<String, String>,
     /// Where the graph is, for `rest`.
     path: String,

@@ -376,7 +376,9 @@ fn consumer_text(consumer: &Consumer) -> String {
     }
 }
 
-fn type_text(case: &Case, kind: &Type) -> String {
+/// A type as text.
+#[must_use]
+pub fn type_text(case: &Case, kind: &Type) -> String {
     let tensor = match kind {
         Type::Other(what) => return format!("other {}", word(case.texts.get(*what))),
         Type::Tensor(tensor) => tensor,
