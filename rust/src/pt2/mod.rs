@@ -25,7 +25,7 @@ pub mod zip;
 
 use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use serde::Serialize;
@@ -36,7 +36,7 @@ use crate::pt2::edit::{Edited, Splice};
 use crate::pt2::fault::Fault;
 use crate::pt2::report::Report;
 use crate::pt2::sniff::Kind;
-use crate::pt2::zip::{Archive, Source};
+use crate::pt2::zip::{Archive, Output, Source};
 
 /// Nobody's graph is that long; a file that says so wants our memory.
 const MAX_GRAPH: u64 = 8 << 30;
@@ -204,7 +204,7 @@ impl<S: Source> Contents<S> {
     }
 
     /// Writes the archive in canonical form.
-    pub fn write<W: Write>(&self, out: &mut W) -> Result<(), Error> {
+    pub fn write<W: Output<S>>(&self, out: &mut W) -> Result<(), Error> {
         let Some(archive) = &self.archive else { return Ok(()) };
         let edited = |entry| {
             let Some(change) = self.changes.iter().find(|c| c.entry == entry) else { return Ok(None) };
