@@ -90,6 +90,7 @@ def corrupt() -> dict[str, tuple[bytes, str]]:
         "clipped.pt2": (whole[:-100], "truncated"),
         "flipped.pt2": (bytes(flipped), "checksum"),
         "empty.pt2": (b"", "unknown_format"),
+        "pointer.pt2": (b"version https://git-lfs.github.com/spec/v1\n", "unknown_format"),
         "noise.pt2": (bytes(range(7, 256)) * 9, "unknown_format"),
     }
 

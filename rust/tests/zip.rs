@@ -287,6 +287,11 @@ const ATTACKS: &[Attack] = &[
     ("a stored entry with two sizes", "false_size", |z| put(&mut z.bytes, z.records[0] + 24, &500u32.to_le_bytes())),
     ("an entry of 4 GiB", "false_size", |z| put(&mut z.bytes, z.records[0] + 20, &[0xff; 8])),
     ("an extra field longer than the entry", "false_size", |z| put(&mut z.bytes, z.headers[3] + 28, &[0xff; 2])),
+    ("a name that leads to the parent", "unsafe_name", |z| *z = zip(&[file("m/../../.profile", b"")])),
+    ("a name that leads to the parent elsewhere", "unsafe_name", |z| *z = zip(&[file("m\\..\\x", b"")])),
+    ("a name from the root", "unsafe_name", |z| *z = zip(&[file("/etc/passwd", b"")])),
+    ("a name of a drive", "unsafe_name", |z| *z = zip(&[file("C:x", b"")])),
+    ("a name with an end in it", "unsafe_name", |z| *z = zip(&[file("m/x\0.json", b"")])),
     ("two entries of one name", "duplicate_entry", |z| {
         *z = zip(&[file("m/a", b"1"), file("m/b", b"2"), file("m/a", b"3")]);
     }),
@@ -326,6 +331,15 @@ fn a_compressed_entry_is_copied_but_not_read() {
     assert_eq!(archive.read(&archive.entries()[1], u64::MAX).unwrap_err().code(), "compressed_graph");
     let edited = Archive::open(replace(&z.bytes, 0, b"moved")).unwrap();
     assert_eq!(edited.entries()[1].size(), 0x7fff_ffff);
+}
+
+#[test]
+fn names_that_only_look_like_a_way_out_are_kept() {
+    for name in ["m/extra/a..b", "m/...", "m/x:y", "m/ü", "m/", "m//x", "m/models/a/b.json"] {
+        let bytes = zip(&[file("m/models/model.json", b"{}"), file(name, b"x")]).bytes;
+        let archive = Archive::open(replace(&bytes, 0, b"{\"a\": 1}")).unwrap();
+        assert_eq!(archive.name(&archive.entries()[1]), name.as_bytes());
+    }
 }
 
 #[test]
