@@ -21,6 +21,7 @@ CHANGES = {
     "swap": True,
     "restored": True,
     "lost-cast": False,
+    "lost-broadcast": False,
     "shared": True,
     "stale-output": True,
     "transposed": True,
