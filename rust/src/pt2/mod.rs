@@ -20,6 +20,7 @@ pub mod model;
 pub mod new_copy;
 pub mod report;
 pub mod scope;
+pub mod sharing;
 pub mod sniff;
 pub mod zip;
 
@@ -207,7 +208,9 @@ impl<S: Source> Contents<S> {
     pub fn write<W: Output<S>>(&self, out: &mut W) -> Result<(), Error> {
         let Some(archive) = &self.archive else { return Ok(()) };
         let edited = |entry| {
-            let Some(change) = self.changes.iter().find(|c| c.entry == entry) else { return Ok(None) };
+            // Entries and changes are in the order of the directory.
+            let Ok(i) = self.changes.binary_search_by_key(&entry, |c| c.entry) else { return Ok(None) };
+            let change = &self.changes[i];
             let text = match &change.text {
                 Some(text) => Cow::Borrowed(text.as_str()),
                 None => Cow::Owned(read_graph(archive, entry)?),
