@@ -304,8 +304,8 @@ fn sharing_of_everything_with_everything_is_refused_before_it_takes_memory() {
 }
 
 #[test]
-fn long_chains_of_views_and_of_copies_take_no_longer_than_short_ones() {
-    let n = 20_000;
+fn chains_of_views_and_of_copies_take_time_by_their_length() {
+    let n = 60_000;
     let names: Vec<_> = (0..n).map(|i| format!("v{i}")).collect();
     let before = |i: usize| if i == 0 { "x" } else { names[i - 1].as_str() };
     let outputs: Vec<_> = ["a", "b"].into_iter().chain(names.iter().map(String::as_str)).collect();
@@ -316,6 +316,6 @@ fn long_chains_of_views_and_of_copies_take_no_longer_than_short_ones() {
     for nodes in [views, copies] {
         let start = std::time::Instant::now();
         model::read(&program(&nodes, &outputs, values), Form::Portable).unwrap();
-        assert!(start.elapsed().as_secs() < 10); // by the square it would be minutes
+        assert!(start.elapsed().as_secs() < 10); // by the square it would be a minute
     }
 }
