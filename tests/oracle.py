@@ -27,7 +27,7 @@ Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 MUTATIONS = {
     OutputKind.USER_INPUT_MUTATION,
     OutputKind.BUFFER_MUTATION,
-    OutputKind.PARAMETER_MUTATION,
+    getattr(OutputKind, "PARAMETER_MUTATION", None),  # torch 2.10 and newer
 }
 
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.export.graph_signature import OutputKind
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from mutcanon._patch import Site
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from torch.fx import Graph, GraphModule, Node
 
 _COMPOSITE = "CompositeImplicitAutograd"
+
+# Of torch 2.10 and newer. Without it None, which no output's kind is.
+PARAMETER_MUTATION: OutputKind | None = getattr(OutputKind, "PARAMETER_MUTATION", None)
 
 
 def call_targets(graph: Graph) -> Iterable[Any]:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from executorch import exir
 from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
-from torch.export.graph_signature import OutputKind
 
 from mutcanon import _executorch
 from mutcanon._canonicalize import canonicalize, canonicalize_
@@ -36,6 +35,7 @@ from mutcanon._runtime_limits import (
     check_custom_operators,
     check_strides,
 )
+from mutcanon._torch import PARAMETER_MUTATION
 from mutcanon._unlift import decompositions
 from mutcanon._write_back import InPlaceReport, carry_out, report_in_place
 
@@ -162,7 +162,7 @@ def to_executorch(
         s.target
         for p in programs.values()
         for s in p.graph_signature.output_specs
-        if s.kind is OutputKind.PARAMETER_MUTATION and s.target is not None
+        if s.kind is PARAMETER_MUTATION and s.target is not None
     }
     for name, program in programs.items():
         if not getattr(config.to_out_var_pass, "ignore_to_out_var_failure", False):
