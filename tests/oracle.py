@@ -151,7 +151,9 @@ class _Machine:
 
     def compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The graph's outputs, from the state as it is."""
-        order = self.ep.call_spec.in_spec.children()[1].context
+        spec = self.ep.call_spec.in_spec
+        # `children` came with torch 2.9.
+        order = (spec.children() if hasattr(spec, "children") else spec.children_specs)[1].context
         kwargs = {name: kwargs[name] for name in order}
         users = iter(pytree.tree_leaves((args, kwargs)))
         self.given = {
