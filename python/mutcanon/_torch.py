@@ -135,11 +135,11 @@ def insert_copy_site() -> Site:
 
 def copy_removal_site() -> Site:
     """The function of torch that removes copies of buffers after a decomposition."""
-    return _site(
-        "torch.export.exported_program",
-        "_remove_unnecessary_copy_op_pass",
-        ("gm", "new_graph_signature"),
-    )
+    module = "torch.export.exported_program"
+    names = ("_remove_unnecessary_copy_op_pass", "_remove_unneccessary_copy_op_pass")
+    # The second is how torch before 2.10 spells it.
+    name = next((name for name in names if hasattr(import_module(module), name)), names[0])
+    return _site(module, name, ("gm", "new_graph_signature"))
 
 
 def run_decompositions_site() -> Site:
