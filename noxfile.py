@@ -73,6 +73,7 @@ def sdist(session: nox.Session) -> None:
 
 
 def test_plain(session: nox.Session, distribution: str) -> None:
+    """Installs nothing but a distribution, and runs what needs nothing else."""
     session.install(distribution, "fsspec", *TOOLS)
     outside = Path(session.create_tmp())
     shutil.rmtree(outside / "tests", ignore_errors=True)
@@ -104,9 +105,8 @@ def versions(session: nox.Session, torch: str, executorch: str | None) -> None:
 def find(pattern: str) -> str:
     """The distribution in dist/ that this machine can install."""
     kind = {"darwin": "macosx", "win32": "win"}.get(sys.platform, "manylinux")
-    found = [
-        p for p in ROOT.glob(f"dist/mutcanon-{pattern}") if p.suffix == ".gz" or kind in p.name
-    ]
+    found = list(ROOT.glob(f"dist/mutcanon-{pattern}"))
+    found = [p for p in found if p.suffix == ".gz" or kind in p.name]
     if len(found) != 1:
         raise SystemExit(f"dist/ must hold one {pattern}, not {len(found)}: run `make wheel`")
     return str(found[0])

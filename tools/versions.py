@@ -15,8 +15,9 @@ RESULTS = ROOT / "target" / "versions"
 
 HEADER = """# Supported versions
 
-`make versions` found this: it runs the tests that look at torch and executorch on each pair. Pairs that are not listed
-were not tried. mutcanon pins nothing; where a private name has moved it says so by a `VersionError`, and changes nothing.
+`make versions` found this: it runs the tests that look at torch and executorch on each pair. Pairs
+that are not listed were not tried. mutcanon pins nothing; where a private name has moved it says so
+by a `VersionError`, and changes nothing.
 
 | torch | executorch | passed | failed | where |
 | --- | --- | --- | --- | --- |
