@@ -82,6 +82,10 @@ bench: dev ## Measure; ARGS=--large adds a million nodes and a large archive
 # zig links against an old libc, so that the wheel runs on old Linux; elsewhere the system's own linker does.
 portable := $(if $(filter Linux,$(shell uname)),--zig --compatibility manylinux2014)
 
+.PHONY: docs
+docs: dev ## Build the site into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --site-dir build/site
+
 .PHONY: wheel
 wheel: $(VENV)/.release ## Build the wheel and the source distribution into dist/, check both, test each on every Python
 	rm -rf dist
@@ -97,4 +101,4 @@ versions: $(VENV)/.release ## Test each supported pair of torch and executorch; 
 
 .PHONY: clean
 clean: ## Remove what the commands above made, the environment included
-	rm -rf $(VENV) .nox dist target python/mutcanon/_core.*.so
+	rm -rf $(VENV) .nox build dist target python/mutcanon/_core.*.so
