@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from executorch import exir
-from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
 
 from mutcanon import _executorch
 from mutcanon._canonicalize import canonicalize, canonicalize_
@@ -253,16 +252,20 @@ class EdgeProgramManager(exir.EdgeProgramManager):  # type: ignore[misc]
         )
 
 
-class CanonicalizeMutations(ExportedProgramPassBase):  # type: ignore[misc]
+class CanonicalizeMutations(_executorch.program_pass()):  # type: ignore[misc]
     """The same as a pass, for `transform_passes` and `EdgeProgramManager.transform`.
 
     The result has the portable form, since nobody else's write-back knows an order.
     """
 
-    def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
+    def __init__(self) -> None:
+        _executorch.require_program_passes()
+        super().__init__()
+
+    def call(self, exported_program: ExportedProgram) -> Any:
         """Returns a canonical program; the very same one, not modified, when it is so already."""
         result = canonicalize(exported_program, form="portable")
-        return ExportedProgramPassResult(result, result is not exported_program)
+        return _executorch.program_pass_result(result, result is not exported_program)
 
 
 def _canonicalize_around(stock: Any, config: Any, program: Any, *args: Any, **options: Any) -> Any:
