@@ -89,7 +89,7 @@ docs: dev ## Build the site into build/site; a warning is an error
 .PHONY: wheel
 wheel: $(VENV)/.release ## Build the wheel and the source distribution into dist/, check both, test each on every Python
 	rm -rf dist
-	$(bin)/maturin build --release --locked --sdist $(portable) --out dist
+	PATH=$(abspath $(bin)):$$PATH maturin build --release --locked --sdist $(portable) --out dist
 	$(bin)/twine check --strict dist/*
 	$(bin)/abi3audit --strict dist/*.whl
 	$(bin)/nox $(ARGS)
