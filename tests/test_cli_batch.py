@@ -431,6 +431,45 @@ def test_a_full_disk_fails_what_has_no_room_and_nothing_else(tmp_path: Path) -> 
     assert len(archives.tree(out)) == 36
 
 
+#: Runs twice on a file system of 6 MiB of its own, the second time once it has grown.
+SMALL_DISK = """
+mount -t tmpfs -o size=6m none "$1" || exit 77
+target=$1 outside=$2
+shift 2
+"$@" >"$outside.first"
+echo $? >"$outside.code"
+ls -A "$target" >"$outside.left"
+mount -o remount,size=64m "$target" && "$@" >"$outside.second" && cp -r "$target" "$outside"
+"""
+
+
+def test_a_disk_that_is_full_and_then_is_not(tmp_path: Path) -> None:
+    zoo, out, copied = large_zoo(tmp_path / "zoo", 30), tmp_path / "out", tmp_path / "copied"
+    assert run("rewrite", zoo, "-o", tmp_path / "expected").returncode == 0
+    out.mkdir()
+    words, environment = command("rewrite", zoo, "-o", out, "--jobs", 1)
+    namespace = ["unshare", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK, "sh"]
+    try:
+        result = subprocess.run(
+            [*namespace, out, copied, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+    except FileNotFoundError:
+        pytest.skip("needs unshare, of util-linux")
+    if not Path(f"{copied}.code").exists():
+        pytest.skip(f"needs a file system of its own: {result.stderr}")
+    assert Path(f"{copied}.code").read_text() == "2\n"
+    assert rows(Path(f"{copied}.first").read_text())["failed"] == "5"  # one of six has room
+    assert result.stderr.count("No space left on device") == 5
+    assert Path(f"{copied}.left").read_text() == ".mutcanon\na\nb\nc\n"
+    second = rows(Path(f"{copied}.second").read_text())
+    assert second["done by an earlier run"] == "31"
+    assert archives.tree(copied) == archives.tree(tmp_path / "expected")
+
+
 # URLs
 
 

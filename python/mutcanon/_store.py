@@ -16,8 +16,6 @@ import secrets
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from mutcanon.errors import UnsupportedError
 
@@ -56,7 +54,13 @@ def is_url(path: str) -> bool:
 
 def plain(path: str) -> str:
     """The path without the `file://` that some tools put before local ones."""
-    return url2pathname(unquote(urlsplit(path).path)) if path.startswith("file://") else path
+    if not path.startswith("file://"):
+        return path
+    # Only here: to import it takes longer than to check a file.
+    from urllib.parse import unquote, urlsplit
+    from urllib.request import url2pathname
+
+    return url2pathname(unquote(urlsplit(path).path))
 
 
 def join(directory: str, name: str) -> str:
