@@ -28,6 +28,10 @@ $(VENV)/.dev: $(VENV)/pyvenv.cfg $(sources)
 	$(install) --editable '.[executorch,dev]'
 	@touch $@ $(VENV)/.user
 
+$(VENV)/.release: $(VENV)/pyvenv.cfg pyproject.toml constraints.txt
+	$(install) maturin abi3audit 'nox[uv]' twine ziglang zizmor
+	@touch $@
+
 .PHONY: demo
 demo: $(VENV)/.user ## Install mutcanon with ExecuTorch and run `mutcanon demo`
 	$(bin)/mutcanon demo
@@ -42,11 +46,12 @@ format: dev ## Format the code and apply safe fixes
 	$(CARGO) fmt
 
 .PHONY: lint
-lint: dev ## Check format, lints, types and stubs
+lint: dev $(VENV)/.release ## Check format, lints, types and stubs
 	$(bin)/ruff check
 	$(bin)/ruff format --check
 	$(bin)/mypy
 	$(bin)/python -m mypy.stubtest mutcanon._core
+	$(bin)/zizmor --offline --pedantic .github
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	$(CARGO) clippy --locked --all-targets --features python -- -D warnings
@@ -93,10 +98,26 @@ bench: dev ## Measure; ARGS=--large adds a million nodes and a large archive
 	$(bin)/python -W ignore benches/archive.py $(ARGS)
 	$(bin)/python -W ignore benches/batch.py
 
+# zig links against an old libc, so that the wheel runs on old Linux; elsewhere the system's own linker does.
+portable := $(if $(filter Linux,$(shell uname)),--zig --compatibility manylinux2014)
+
+.PHONY: docs
+docs: dev ## Build the site into build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --site-dir build/site
+
 .PHONY: wheel
-wheel: dev ## Build the wheel and the source distribution into dist/
-	$(bin)/maturin build --release --locked --sdist --out dist
+wheel: $(VENV)/.release ## Build the wheel and the source distribution into dist/, check both, test each on every Python
+	rm -rf dist
+	PATH=$(abspath $(bin)):$$PATH maturin build --release --locked --sdist $(portable) --out dist
+	$(bin)/twine check --strict dist/*
+	$(bin)/abi3audit --strict dist/*.whl
+	$(bin)/nox $(ARGS)
+
+.PHONY: versions
+versions: $(VENV)/.release ## Test each supported pair of torch and executorch; about 5 GB and 5 minutes for each
+	$(bin)/nox -s versions
+	$(bin)/python tools/versions.py
 
 .PHONY: clean
 clean: ## Remove what the commands above made, the environment included
-	rm -rf $(VENV) dist target python/mutcanon/_core.*.so
+	rm -rf $(VENV) .nox build dist target python/mutcanon/_core.*.so

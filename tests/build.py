@@ -25,7 +25,7 @@ aten = torch.ops.aten
 KINDS = {
     "user": (InputKind.USER_INPUT, OutputKind.USER_INPUT_MUTATION),
     "buffer": (InputKind.BUFFER, OutputKind.BUFFER_MUTATION),
-    "parameter": (InputKind.PARAMETER, OutputKind.PARAMETER_MUTATION),
+    "parameter": (InputKind.PARAMETER, getattr(OutputKind, "PARAMETER_MUTATION", None)),
 }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,8 +28,16 @@ Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 MUTATIONS = {
     OutputKind.USER_INPUT_MUTATION,
     OutputKind.BUFFER_MUTATION,
-    OutputKind.PARAMETER_MUTATION,
+    getattr(OutputKind, "PARAMETER_MUTATION", None),  # torch 2.10 and newer
 }
+
+
+# torch before 2.9 puts no guards into a module.
+NO_GUARDS = (
+    {"check_guards": False}
+    if "check_guards" in inspect.signature(ExportedProgram.module).parameters
+    else {}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +85,7 @@ def unlifted(
     unlift: Callable[..., torch.nn.Module] = ExportedProgram.module,
 ) -> Trace:
     """Runs `ep.module()`: stock torch's write-back, one target after another."""
-    module = unlift(copy.deepcopy(ep), check_guards=False)
+    module = unlift(copy.deepcopy(ep), **NO_GUARDS)
     call: Call = lambda args, kwargs: module(*args, **kwargs)  # noqa: E731
     return Trace(run(call, arguments, steps, mutated, lambda: _named_state(module)), mutated)
 
@@ -151,7 +160,9 @@ class _Machine:
 
     def compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The graph's outputs, from the state as it is."""
-        order = self.ep.call_spec.in_spec.children()[1].context
+        spec = self.ep.call_spec.in_spec
+        # `children` came with torch 2.9.
+        order = (spec.children() if hasattr(spec, "children") else spec.children_specs)[1].context
         kwargs = {name: kwargs[name] for name in order}
         users = iter(pytree.tree_leaves((args, kwargs)))
         self.given = {

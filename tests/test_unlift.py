@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree  # noqa: E402
 
 import mutcanon  # noqa: E402
 import mutcanon.errors  # noqa: E402
+from mutcanon import _torch  # noqa: E402
 
 aten = torch.ops.aten
 STEPS = 4
@@ -185,12 +186,17 @@ def test_a_user_output_keeps_its_own_tensor():
 
 
 def test_stock_functions_are_back_afterwards():
-    from torch.export import _unlift, exported_program
+    from torch.export import _unlift
 
-    before = (_unlift._insert_copy_for_mutations, exported_program._remove_unnecessary_copy_op_pass)
+    removal = _torch.copy_removal_site()
+
+    def functions():
+        return _unlift._insert_copy_for_mutations, getattr(removal.owner, removal.attribute)
+
+    before = functions()
     ep = torch.export.export(Swap(**two()), (rand(3),))
     mutcanon.module(mutcanon.run_decompositions(ep, {}))
-    after = (_unlift._insert_copy_for_mutations, exported_program._remove_unnecessary_copy_op_pass)
+    after = functions()
     assert after == before
 
 

@@ -31,7 +31,7 @@ from mutcanon._extract import (
 )
 from mutcanon._layout import Layouts
 from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
-from mutcanon._torch import replace_parts, with_parts
+from mutcanon._torch import PARAMETER_MUTATION, replace_parts, with_parts
 from mutcanon.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ Form = Literal["portable", "minimal"]
 _KINDS = {
     OutputKind.USER_INPUT_MUTATION: "user_input",
     OutputKind.BUFFER_MUTATION: "buffer",
-    OutputKind.PARAMETER_MUTATION: "parameter",
+    PARAMETER_MUTATION: "parameter",
 }
 
 

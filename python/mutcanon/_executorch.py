@@ -52,6 +52,22 @@ def fuse_quantization(program: Any) -> Any:
     return fusion.quant_fusion_and_const_prop_pass(program)
 
 
+def program_pass() -> Any:
+    """The class of passes over whole programs; `object` before executorch 1.4, which has none."""
+    return getattr(_module("executorch.exir.pass_base"), "ExportedProgramPassBase", object)
+
+
+def require_program_passes() -> None:
+    """Raises where passes see a graph module alone, and so no signature."""
+    if program_pass() is object:
+        raise _moved("exir.pass_base.ExportedProgramPassBase")
+
+
+def program_pass_result(program: Any, modified: bool) -> Any:
+    """What such a pass returns."""
+    return _module("executorch.exir.pass_base").ExportedProgramPassResult(program, modified)
+
+
 def edge_ops() -> Any:
     """The edge dialect's operators."""
     return _module("executorch.exir.dialects._ops").ops.edge

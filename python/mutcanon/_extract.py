@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 from mutcanon._alias import REPRESENTATION_KEEPERS, aten_op, is_copy, op_facts
 from mutcanon._core import CoreError, Problem
 from mutcanon._layout import Layouts
-from mutcanon._torch import call_targets
+from mutcanon._torch import PARAMETER_MUTATION, call_targets
 from mutcanon.errors import InvalidProgramError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MUTATIONS = frozenset(
     {
         OutputKind.BUFFER_MUTATION,
-        OutputKind.PARAMETER_MUTATION,
+        PARAMETER_MUTATION,
         OutputKind.USER_INPUT_MUTATION,
     }
 )

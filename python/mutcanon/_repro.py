@@ -83,7 +83,7 @@ STEPS = 3
 MUTATIONS = {{
     OutputKind.USER_INPUT_MUTATION: InputKind.USER_INPUT,
     OutputKind.BUFFER_MUTATION: InputKind.BUFFER,
-    OutputKind.PARAMETER_MUTATION: InputKind.PARAMETER,
+    getattr(OutputKind, "PARAMETER_MUTATION", None): InputKind.PARAMETER,
 }}
 
 

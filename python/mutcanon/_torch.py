@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.export.graph_signature import OutputKind
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from mutcanon._patch import Site
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from torch.fx import Graph, GraphModule, Node
 
 _COMPOSITE = "CompositeImplicitAutograd"
+
+# Of torch 2.10 and newer. Without it None, which no output's kind is.
+PARAMETER_MUTATION: OutputKind | None = getattr(OutputKind, "PARAMETER_MUTATION", None)
 
 
 def call_targets(graph: Graph) -> Iterable[Any]:
@@ -131,11 +135,11 @@ def insert_copy_site() -> Site:
 
 def copy_removal_site() -> Site:
     """The function of torch that removes copies of buffers after a decomposition."""
-    return _site(
-        "torch.export.exported_program",
-        "_remove_unnecessary_copy_op_pass",
-        ("gm", "new_graph_signature"),
-    )
+    module = "torch.export.exported_program"
+    names = ("_remove_unnecessary_copy_op_pass", "_remove_unneccessary_copy_op_pass")
+    # The second is how torch before 2.10 spells it.
+    name = next((name for name in names if hasattr(import_module(module), name)), names[0])
+    return _site(module, name, ("gm", "new_graph_signature"))
 
 
 def run_decompositions_site() -> Site:

@@ -31,7 +31,7 @@ from mutcanon._custom_ops import MutatedArgument, mutated_arguments
 from mutcanon._flow import extract_flow
 from mutcanon._kernels import Builders
 from mutcanon._nodes import NodeBuilder
-from mutcanon._torch import with_parts
+from mutcanon._torch import PARAMETER_MUTATION, with_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -241,7 +241,7 @@ def _signature(
         if drop_outputs and spec.kind is OutputKind.USER_INPUT_MUTATION:
             continue
         kind = spec.kind
-        if kind is OutputKind.PARAMETER_MUTATION:
+        if kind is PARAMETER_MUTATION:
             kind = OutputKind.BUFFER_MUTATION
         arg = spec.arg
         if isinstance(value, Node) and isinstance(arg, TensorArgument):

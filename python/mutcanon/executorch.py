@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from executorch import exir
-from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
-from torch.export.graph_signature import OutputKind
 
 from mutcanon import _executorch
 from mutcanon._canonicalize import canonicalize, canonicalize_
@@ -36,6 +34,7 @@ from mutcanon._runtime_limits import (
     check_custom_operators,
     check_strides,
 )
+from mutcanon._torch import PARAMETER_MUTATION
 from mutcanon._unlift import decompositions
 from mutcanon._write_back import InPlaceReport, carry_out, report_in_place
 
@@ -162,7 +161,7 @@ def to_executorch(
         s.target
         for p in programs.values()
         for s in p.graph_signature.output_specs
-        if s.kind is OutputKind.PARAMETER_MUTATION and s.target is not None
+        if s.kind is PARAMETER_MUTATION and s.target is not None
     }
     for name, program in programs.items():
         if not getattr(config.to_out_var_pass, "ignore_to_out_var_failure", False):
@@ -253,16 +252,20 @@ class EdgeProgramManager(exir.EdgeProgramManager):  # type: ignore[misc]
         )
 
 
-class CanonicalizeMutations(ExportedProgramPassBase):  # type: ignore[misc]
+class CanonicalizeMutations(_executorch.program_pass()):  # type: ignore[misc]
     """The same as a pass, for `transform_passes` and `EdgeProgramManager.transform`.
 
     The result has the portable form, since nobody else's write-back knows an order.
     """
 
-    def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
+    def __init__(self) -> None:
+        _executorch.require_program_passes()
+        super().__init__()
+
+    def call(self, exported_program: ExportedProgram) -> Any:
         """Returns a canonical program; the very same one, not modified, when it is so already."""
         result = canonicalize(exported_program, form="portable")
-        return ExportedProgramPassResult(result, result is not exported_program)
+        return _executorch.program_pass_result(result, result is not exported_program)
 
 
 def _canonicalize_around(stock: Any, config: Any, program: Any, *args: Any, **options: Any) -> Any:

@@ -387,6 +387,12 @@ fn plan_text(problem: &str, form: &str) -> PyResult<String> {
     Problem { inner }.plan_text(form)
 }
 
+/// What stock consumers get wrong in a problem in textual form, as text.
+#[pyfunction]
+fn findings_text(problem: &str) -> PyResult<String> {
+    Ok(text::print_findings(&crate::findings::find(&text::parse(problem)?)))
+}
+
 /// What the independent checker says of a case in textual form: objections and warnings, each `(code, message)`.
 #[pyfunction]
 #[pyo3(name = "check")]
@@ -408,6 +414,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(check_case, module)?)?;
     module.add_function(wrap_pyfunction!(finding_codes, module)?)?;
     module.add_function(wrap_pyfunction!(plan_text, module)?)?;
+    module.add_function(wrap_pyfunction!(findings_text, module)?)?;
     module.add_function(wrap_pyfunction!(archive::analyze_archive, module)?)?;
     module.add_function(wrap_pyfunction!(archive::rewrite_archive, module)?)?;
     module.add_function(wrap_pyfunction!(archive::verify_archive, module)?)?;
