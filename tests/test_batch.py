@@ -112,6 +112,14 @@ def test_what_the_system_refuses_is_an_outcome(tmp_path: Path) -> None:
     assert (outcome.status, outcome.code) == ("failed", "io")
 
 
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.pt2")
+    for settings in (CHECK, REWRITE):
+        pipe = Unit("a.pt2", str(tmp_path / "a.pt2"), None, 0, known=())
+        outcome = _batch.run_unit(pipe, settings)
+        assert (outcome.status, outcome.code) == ("failed", "unknown_format")
+
+
 def test_whatever_happens_in_a_unit_is_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(*_: Any, **__: Any) -> str:
         raise ZeroDivisionError("by the way")

@@ -207,6 +207,8 @@ def test_files_directories_patterns_and_urls_are_found_once(zoo: Path) -> None:
         (("rewrite", "{zoo}", "-o", "{zoo}"), "use --in-place for that"),
         (("rewrite", "{zoo}/a", "-o", "{zoo}"), "holds all that there is to rewrite"),
         (("rewrite", "{zoo}", "-o", "{zoo}/x.pt2"), "results go to a directory"),
+        (("rewrite", "{zoo}/a", "-o", "{zoo}/b/0.pt2"), "results go to a directory"),
+        (("rewrite", "{zoo}", "-o", "{zoo}/a/0.pt2/x"), "0.pt2/x/.mutcanon: Not a directory [io]"),
         (("rewrite", "{zoo}/a/0.pt2", "{zoo}/b/0.pt2", "-o", "x"), "would both become"),
     ],
 )
@@ -408,6 +410,18 @@ def test_ctrl_c_ends_what_is_begun_and_says_what_is_done(number: int, tmp_path: 
     assert again.returncode == 0
     assert rows(again.stdout)["done by an earlier run"] == str(len(done))
     assert len(archives.tree(out)) == 486
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
+    zoo, out = large_zoo(tmp_path / "zoo", 480), tmp_path / "out"
+    process = start_and_wait(out, 60, "rewrite", zoo, "-o", out, "--jobs", 2)
+    process.send_signal(signal.SIGINT)
+    wait_for(lambda: "stopping" in Path(f"{out}.stderr").read_text(), process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert "Traceback" not in Path(f"{out}.stderr").read_text()
+    assert run("rewrite", zoo, "-o", out).returncode == 0
+    assert len(archives.tree(out)) == 486  # and no temporary file
 
 
 def test_a_full_disk_fails_what_has_no_room_and_nothing_else(tmp_path: Path) -> None:

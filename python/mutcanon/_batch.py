@@ -229,6 +229,7 @@ def _run_unit(unit: Unit, settings: Settings) -> Outcome:
             f"and the batch is one of {settings.version}: install the same version everywhere",
             code="worker_version",
         )
+    _store.require_file(unit.source)
     before = None
     if unit.known is not None:
         before = _journal.fingerprint(unit.source)

@@ -13,6 +13,7 @@ import glob
 import os
 import re
 import secrets
+import stat
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -203,6 +204,15 @@ def _file_system(url: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:  # no plug-in, or an unknown protocol
         raise UnsupportedError(f"{url}: {error}", code="needs_plugin") from error
     return fs, path
+
+
+def require_file(path: str) -> None:
+    """Refuses what a read could wait for without end: a pipe, a terminal, a socket."""
+    if is_url(path):
+        return
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a directory the system says itself
+        raise UnsupportedError(f"{path}: no file, but a pipe or device", code="unknown_format")
 
 
 def size(path: str) -> int:

@@ -224,7 +224,9 @@ def _stoppable() -> Iterator[_Stop]:
 
     def handle(number: int, _frame: Any) -> None:
         if stop.signal is not None:
-            raise KeyboardInterrupt
+            # Threads in the middle of a file cannot be told to leave it. It is whole, old or new.
+            os.write(2, b"\x1b[?25h\n" if os.isatty(2) else b"\n")  # the bar hides the cursor
+            os._exit(EXIT_INTERRUPTED)
         stop.signal = number
         stop.set()
         # Not through a stream, which may be in the middle of a write.

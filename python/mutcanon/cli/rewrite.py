@@ -71,7 +71,8 @@ def _in_place(item: Item) -> _batch.Unit:
 
 
 def _units(items: list[Item], directory: str) -> list[_batch.Unit]:
-    if directory.lower().endswith(_store.SUFFIX) and not os.path.isdir(directory):
+    is_archive = directory.lower().endswith(_store.SUFFIX) or os.path.exists(directory)
+    if is_archive and not os.path.isdir(directory):
         raise click.UsageError(f"-o {directory}: results go to a directory")
     units: dict[str, _batch.Unit] = {}
     for item in items:

@@ -66,7 +66,12 @@ impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Fault::Truncated.at("the file"),
-            kind => Error::Io { kind, message: error.to_string() },
+            kind => {
+                // Its number is for nobody: the code is ours, and the kind says which exception it is in Python.
+                let text = error.to_string();
+                let message = text.split(" (os error ").next().unwrap_or_default().into();
+                Error::Io { kind, message }
+            }
         }
     }
 }
