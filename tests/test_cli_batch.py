@@ -111,6 +111,30 @@ def test_check_of_canonical_archives_finds_nothing() -> None:
     assert rows(result.stdout)["nothing to do"] == "1"
 
 
+def test_a_check_starts_at_once() -> None:
+    """What takes long to import is left alone until it is needed: on terminals, for URLs."""
+    slow = [
+        "torch",
+        "numpy",
+        "sympy",
+        "fsspec",
+        "ray",
+        "urllib.request",
+        "rich.progress",
+        "asyncio",
+    ]
+    code = f"import sys; sys.argv[0] = 'mutcanon'\ntry:\n    {MAIN}\nfinally:\n    " + (
+        f"print([m for m in {slow} if m in sys.modules], file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, "check", archives.DATA / "canonical.pt2"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stderr == "[]\n"
+
+
 def test_findings_can_be_those_of_one_consumer() -> None:
     restored = archives.DATA / "restored.pt2"
     assert "dropped_write" in run("check", restored).stdout
