@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._higher_order_ops.auto_functionalize import auto_functionalized, auto_functionalized_v2
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Node
 
@@ -227,6 +228,21 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 _known: dict[Any, Facts] = {}
+
+
+def written_by_custom(node: Node) -> Iterator[tuple[int, Node]]:
+    """What a custom operator writes that torch has wrapped: each result and the argument it is."""
+    if node.target not in (auto_functionalized, auto_functionalized_v2):
+        return
+    schema = node.args[0]._schema  # type: ignore[union-attr]
+    first = max(1, len(schema.returns))  # an operator without results returns None in their place
+    bases = node.kwargs.get("_all_bases")
+    if bases is None:
+        written = (a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+        bases = [node.kwargs.get(name) for name in written]
+    for result, base in enumerate(bases, first):  # type: ignore[arg-type]
+        if isinstance(base, Node):
+            yield result, base
 
 
 def facts_of(target: Any) -> Facts:
