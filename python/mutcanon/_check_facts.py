@@ -105,6 +105,20 @@ _IMPURE_HIGHER_ORDER = frozenset(
     }
 )
 
+#: Operators that keep the values of their first argument unless they change its type.
+_CLONES_OF_SAME_TYPE = frozenset(
+    {
+        "aten._to_copy.default",
+        "aten.alias_copy.default",
+        "aten.detach_copy.default",
+        "aten.expand_copy.default",
+        "aten.lift_fresh_copy.default",
+        "aten.slice_copy.Tensor",
+        "dim_order_ops._clone_dim_order.default",
+        "dim_order_ops._to_dim_order_copy.default",
+    }
+)
+
 #: Where plain functions on numbers come from.
 _PURE_MODULES = frozenset({"_operator", "operator", "math", "builtins", "torch"})
 
@@ -128,6 +142,7 @@ class Facts:
         impure: Whether it matters when it runs.
         is_copy: Whether it is `copy` or `copy_`.
         is_clone: Whether it is `clone`.
+        is_clone_of_same_type: Whether it is one where its result has the type of its argument.
         is_assertion: Whether it has no result and writes nothing.
         is_allocation: Whether it stands for memory in a plan of executorch.
         is_memory_view: Whether it is executorch's own view, which stands for `view_copy`.
@@ -146,6 +161,7 @@ class Facts:
     impure: bool = False
     is_copy: bool = False
     is_clone: bool = False
+    is_clone_of_same_type: bool = False
     is_assertion: bool = False
     is_allocation: bool = False
     is_memory_view: bool = False
@@ -342,6 +358,7 @@ def _read_schema(op: OpOverload) -> Facts:
         impure=torch.Tag.nondeterministic_seeded in op.tags or not (returns or written),
         is_copy=name == "aten.copy.default",
         is_clone=name == "aten.clone.default",
+        is_clone_of_same_type=name in _CLONES_OF_SAME_TYPE,
         is_assertion=not (returns or written),
     )
 

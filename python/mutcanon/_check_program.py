@@ -228,10 +228,11 @@ class _Writer:
         flat: list[str] = []
         for argument in arguments:
             self._argument(argument, flat)
-        if facts.is_clone:
+        is_clone = facts.is_clone or (facts.is_clone_of_same_type and self._keeps_type(node))
+        if is_clone:
             # It looks as its own type says, and has the values of its argument.
             arguments, flat = [arguments[0]] * 2, [flat[0]] * 2
-        if len(flat) == 2 and (facts.is_clone or (facts.is_copy and flat[1][0] == "%")):
+        if len(flat) == 2 and (is_clone or (facts.is_copy and flat[1][0] == "%")):
             self.types.prove([node, *arguments], self.ranges)
             head = "copy"
         else:
@@ -247,6 +248,13 @@ class _Writer:
                 clauses += [f"; same {result} {self._word(written)}"]
                 clauses += [f"; writes {self._word(written)} {result}"]
         self._line(node, " ".join([head, *flat, *clauses]))
+
+    def _keeps_type(self, node: Node) -> bool:
+        source = node.args[0] if node.args else None
+        types = [
+            self.types.result(n.meta.get("val")) for n in (node, source) if isinstance(n, Node)
+        ]
+        return len(types) == 2 and types[0] == types[1]
 
     def _argument(self, value: Any, flat: list[str]) -> None:
         if isinstance(value, Node):
