@@ -304,6 +304,23 @@ fn sharing_of_everything_with_everything_is_refused_before_it_takes_memory() {
 }
 
 #[test]
+fn names_that_would_fill_our_memory_are_refused() {
+    let long = "n".repeat(2000);
+    let spoilt = [
+        ("of a value", r#""name": "v"}"#, format!(r#""name": "{long}"}}"#)),
+        ("of a target", r#""user_input_name": "a""#, format!(r#""user_input_name": "{long}""#)),
+    ];
+    for (what, part, by) in spoilt {
+        assert_refused(what, "too_large", &good().replace(part, &by));
+    }
+    let bare = node("torch.ops.higher_order.cond", &[], "y");
+    let body = graph(&[], &["a"], &[]);
+    let argument = format!(r#"{{"name": "", "arg": {{"as_graph": {{"name": "{long}", "graph": {body}}}}}}}"#);
+    let call = bare.replace(r#""inputs": []"#, &format!(r#""inputs": [{argument}]"#));
+    assert_refused("of a body", "too_large", &program(&[call], &["y"], &["y"]));
+}
+
+#[test]
 fn chains_of_views_and_of_copies_take_time_by_their_length() {
     let n = 60_000;
     let names: Vec<_> = (0..n).map(|i| format!("v{i}")).collect();

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use crate::ids::ValueId;
 use crate::problem::{Def, Output, Problem};
 
-/// The pairs of a value and a storage that it may have: 700 values that all may be one another.
-const MAX_PAIRS: usize = 1 << 19;
+/// The pairs of a value and a storage that it may have: 360 outputs that all may be one another.
+const MAX_PAIRS: usize = 1 << 18;
 
 /// Values with more possible storages are counted, and not told apart.
 const MAX_KNOWN: usize = 64;
@@ -110,7 +110,7 @@ mod tests {
         let pair = |i: usize| Def::Alias(ids(i..i + 2));
         let pairs = [Def::Placeholder, Def::Placeholder].into_iter().chain((0..50_000).map(pair)).collect();
         assert!(is_bounded(&problem(pairs, ids(50_000..50_002))));
-        assert!(is_bounded(&wide(500, 500, 500)));
+        assert!(is_bounded(&wide(300, 400, 400)));
     }
 
     #[test]
