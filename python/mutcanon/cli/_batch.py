@@ -173,6 +173,13 @@ def run(
             if journal is not None:
                 journal.close()
         in_order.flush()
+    if journal is not None and journal.trouble is not None:
+        messages().print(
+            f"not all that was done could be noted in {options.journal}, and the next run does the "
+            f"rest again: {_batch.describe(journal.trouble)[1]}",
+            markup=False,
+            soft_wrap=True,
+        )
     (messages() if options.as_json else output()).print(summary)
     if stop.signal is not None:
         messages().print("interrupted: the same command goes on from here", markup=False)
