@@ -343,7 +343,9 @@ def _read_schema(op: OpOverload) -> Facts:
             may.append((k_or_all, sources))
     packet = str(op.overloadpacket).rpartition(".")[2]
     name, results, typed = _functional(op, written)
-    unmarked = not (same or views or may or written)
+    # A number shares no storage: the size of a tensor, for one.
+    holds_tensors = any("Tensor" in str(r.type) for r in returns)
+    unmarked = not (same or views or may or written) and holds_tensors
     return Facts(
         name=name,
         parameters=parameters,
