@@ -71,7 +71,7 @@ FUZZ_SECONDS ?= 60
 fuzz := rust/fuzz
 .PHONY: fuzz
 fuzz: ## Fuzz what reads archives, FUZZ_SECONDS=60 for each target
-	cd $(fuzz) && $(CARGO) build --release --locked --target $(host)
+	cd $(fuzz) && $(CARGO) build --release --target $(host)
 	@mkdir -p $(fuzz)/target/found $(fuzz)/artifacts
 	@for target in $(basename $(notdir $(wildcard $(fuzz)/fuzz_targets/*.rs))); do \
 		mkdir -p $(fuzz)/target/found/$$target $(fuzz)/corpus/$$target; \
