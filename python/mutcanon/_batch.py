@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: Version of an outcome's JSON form; a field may be added in a minor release.
 SCHEMA_VERSION = 1
 
+#: What the name of a certificate has after that of the archive.
+CERTIFICATE = ".certificate.json"
+
 #: Why a file may fail, besides the core's refusals of what is in it.
 FAILURES = {
     "invalid_problem": "the mutations of a graph contradict one another",
@@ -53,6 +56,8 @@ class Settings:
         form: "portable" or "minimal".
         verify: Whether all checksums are compared.
         dry_run: Whether nothing is written.
+        check: Whether the independent checker has to prove each result right.
+        certificate: Whether what it proves is written beside each result.
         consumers: Those whose findings count, as the findings name them; all if empty.
         version: Of the mutcanon that made the batch; workers of another one refuse it.
     """
@@ -61,6 +66,8 @@ class Settings:
     form: str = "portable"
     verify: bool = False
     dry_run: bool = False
+    check: bool = False
+    certificate: bool = False
     consumers: tuple[str, ...] = ()
     version: str = mutcanon.__version__
 
@@ -269,14 +276,23 @@ def _apply(path: str, unit: Unit, settings: Settings) -> dict[str, Any]:
         return _parse(_core.analyze_archive(path, form, verify=verify))
     if not _store.is_url(target):
         _store.make_parent(target)
-        return _parse(_core.rewrite_archive(path, target, form, verify=verify))
+        result = _rewrite(path, target, settings)
+        if settings.certificate and "certificate" in result:
+            certificate = json.dumps(result["certificate"], indent=2)
+            _store.write_text(target + CERTIFICATE, certificate + "\n")
+        return result
     with _store.temporary() as staged:
-        result = _parse(_core.rewrite_archive(path, staged, form, verify=verify))
+        result = _rewrite(path, staged, settings)
         if result["action"] == "rewritten" or (
             result["action"] == "copied" and not unit.is_in_place
         ):
             _store.upload(staged, target)
     return result
+
+
+def _rewrite(path: str, target: str, settings: Settings) -> dict[str, Any]:
+    form, verify, check = settings.form, settings.verify, settings.check or settings.certificate
+    return _parse(_core.rewrite_archive(path, target, form, verify=verify, check=check))
 
 
 def _parse(report: str) -> dict[str, Any]:

@@ -252,6 +252,19 @@ def temporary() -> Iterator[str]:
         yield os.path.join(directory, "archive" + SUFFIX)
 
 
+def write_text(path: str, text: str) -> None:
+    """Writes a local file as a whole or not at all."""
+    directory, name = os.path.split(path)
+    hidden = os.path.join(directory, f".{name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(hidden, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(hidden, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(hidden)
+
+
 def upload(local: str, url: str) -> None:
     """Puts a file to a URL: under another name first, then as what it is."""
     fs, path = _file_system(url)

@@ -1,9 +1,10 @@
 """Exported programs in `.pt2` archives, without torch.
 
-`analyze` says what an archive is and what its programs need; `rewrite` writes it in canonical form.
-Both decide as `mutcanon.analyze` and `mutcanon.canonicalize` do, and neither imports torch: the
-graph is read and edited as text, everything else is copied as it is. The GIL is free while they
-work, so threads run in parallel.
+`analyze` says what an archive is and what its programs need; `rewrite` writes it in canonical form;
+`verify` proves that one archive is a right rewrite of another, by other code. The first two decide
+as `mutcanon.analyze` and `mutcanon.canonicalize` do. None imports torch: the graph is read and
+edited as text, everything else is copied as it is. The GIL is free while they work, so threads run
+in parallel.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from mutcanon import _core
 from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
@@ -20,7 +21,17 @@ from mutcanon.errors import InternalError, InvalidProgramError, MutcanonError, U
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ArchiveReport", "ModelReport", "Outcome", "analyze", "rewrite"]
+__all__ = [
+    "ArchiveReport",
+    "ModelReport",
+    "ModelVerdict",
+    "Objection",
+    "Outcome",
+    "Verification",
+    "analyze",
+    "rewrite",
+    "verify",
+]
 
 Form = Literal["portable", "minimal"]
 
@@ -78,10 +89,58 @@ class Outcome:
             the same bytes; "untouched", when that was so in place; or "foreign", when the file
             holds no exported program that we can work on and nothing was written.
         report: What the archive was before, and why.
+        certificate: What was collapsed and the facts that make it right, for `verify` and for
+            others (docs/proof.md); None unless `check` was asked for.
     """
 
     action: str
     report: ArchiveReport
+    certificate: dict[str, Any] | None = None
+
+
+class Objection(NamedTuple):
+    """What the checker has to say against a result.
+
+    Attributes:
+        code: Stable, as docs/proof.md lists them.
+        message: The output or mutation that it is about, and what is there instead.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ModelVerdict:
+    """What the checker says of one exported program.
+
+    Attributes:
+        model: Its name in the archive.
+        objections: Why the program is no right rewrite; empty if it is proved to be one.
+        warnings: What is right only as long as no two inputs are the same tensor.
+    """
+
+    model: str
+    objections: tuple[Objection, ...]
+    warnings: tuple[Objection, ...]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found.
+
+    Attributes:
+        models: A verdict on each exported program.
+        certificate: What the two archives certify.
+    """
+
+    models: tuple[ModelVerdict, ...]
+    certificate: dict[str, Any]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the second archive is proved to be a right rewrite of the first."""
+        return not any(model.objections for model in self.models)
 
 
 def analyze(
@@ -123,6 +182,7 @@ def rewrite(
     *,
     form: Form = "portable",
     verify: bool = False,
+    check: bool = False,
 ) -> Outcome:
     """Writes an archive in canonical form.
 
@@ -134,15 +194,55 @@ def rewrite(
         destination: Where the result goes; may be the source itself.
         form: As for `mutcanon.canonicalize`.
         verify: Whether to compare every checksum before and after, and to analyze the result.
+        check: Whether the independent checker is to prove the result right, and to certify it.
 
     Raises:
         InvalidProgramError: When the archive or a program contradicts itself.
         UnsupportedError: When it is sound, but not what we can read.
-        InternalError: When `verify` finds fault with our own result; the destination is as it was.
+        InternalError: When `verify` or `check` finds fault with our own result; the destination is
+            as it was.
         OSError: When the system says no.
     """
-    fields = _call(_core.rewrite_archive, source, destination, form, verify=verify)
-    return Outcome(fields["action"], _archive_report(fields))
+    fields = _call(_core.rewrite_archive, source, destination, form, verify=verify, check=check)
+    return Outcome(fields["action"], _archive_report(fields), fields.get("certificate"))
+
+
+def verify(
+    before: str | os.PathLike[str],
+    after: str | os.PathLike[str],
+    *,
+    form: Form = "portable",
+    certificate: dict[str, Any] | None = None,
+) -> Verification:
+    """Proves that one archive is a right rewrite of another, without torch and without the planner.
+
+    Args:
+        before: The archive as it was.
+        after: The archive as it is said to be canonical.
+        form: What was asked for; a certificate knows it.
+        certificate: What is claimed of the two; it must be what they certify, word for word.
+
+    Returns:
+        A verdict on each program. Whatever is not proved is an objection.
+
+    Raises:
+        InvalidProgramError: When an archive or the certificate contradicts itself.
+        UnsupportedError: When one is sound, but not what we can read.
+        OSError: When the system says no.
+    """
+    claims = None
+    if certificate is not None:
+        claims = json.dumps(certificate)
+        form = certificate.get("form", form)
+    fields = _call(_core.verify_archive, before, after, form, claims)
+    return Verification(tuple(_verdict(model) for model in fields["models"]), fields["certificate"])
+
+
+def _verdict(fields: dict[str, Any]) -> ModelVerdict:
+    def read(remarks: list[dict[str, str]]) -> tuple[Objection, ...]:
+        return tuple(Objection(**remark) for remark in remarks)
+
+    return ModelVerdict(fields["model"], read(fields["objections"]), read(fields["warnings"]))
 
 
 def _call(function: Callable[..., str], *args: Any, **options: Any) -> dict[str, Any]:

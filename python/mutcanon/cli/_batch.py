@@ -203,6 +203,8 @@ def _journal(settings: Settings, options: Options) -> Journal | None:
         "command": settings.command,
         "form": settings.form,
         "verify": settings.verify,
+        "check": settings.check or settings.certificate,
+        "certificate": settings.certificate,
         "consumers": sorted(settings.consumers),
         "version": settings.version,
         "schema_version": _batch.SCHEMA_VERSION,

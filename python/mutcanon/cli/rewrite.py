@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 )
 @click.option("--in-place", is_flag=True, help="Replace the files themselves.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; list what would be rewritten.")
+@click.option("--check", is_flag=True, help="Have the independent checker prove each result right.")
+@click.option(
+    "--certificate",
+    is_flag=True,
+    help="The same, and write what it proves beside each result, as NAME.certificate.json.",
+)
 @batch.options
 def command(
     paths: tuple[str, ...],
@@ -37,6 +43,8 @@ def command(
     *,
     in_place: bool,
     dry_run: bool,
+    check: bool,
+    certificate: bool,
 ) -> None:
     """Write .pt2 archives in canonical form: without copies that are proved redundant.
 
@@ -49,7 +57,16 @@ def command(
     """
     if (directory is None) is not in_place:
         raise click.UsageError("either -o DIR or --in-place is needed")
-    settings = _batch.Settings("rewrite", form=options.form, verify=options.verify, dry_run=dry_run)
+    if certificate and directory is not None and _store.is_url(directory):
+        raise click.UsageError("--certificate writes local files: give a local directory to -o")
+    settings = _batch.Settings(
+        "rewrite",
+        form=options.form,
+        verify=options.verify,
+        dry_run=dry_run,
+        check=check,
+        certificate=certificate,
+    )
     if directory is None:
         units = [_in_place(item) for item in _store.discover(paths)]
     else:

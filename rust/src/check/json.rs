@@ -362,6 +362,8 @@ impl Reader<'_> {
         }
         let single = json.is_hop_single_tensor_return.map_or("null", RawValue::get);
         self.rest.insert(format!("{}node {place} single", self.path), single.to_owned());
+        // An operator that writes in place may compute the same, and is another one.
+        self.rest.insert(format!("{}node {place} target", self.path), json.target.clone());
         let name = if outputs.is_one { place.clone() } else { format!("{place}:all") };
         let mut node = self.new_node(scope, &name, op, args)?;
         let lazy = self.relate(scope, &mut node, facts, by_name, &outputs);
