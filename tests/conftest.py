@@ -15,7 +15,7 @@ import pytest
 # The independent checker looks at every result that a test makes, before mutcanon is imported.
 os.environ["MUTCANON_CHECK"] = "1"
 
-OPTIONAL = ("torch", "executorch", "transformers")
+OPTIONAL = ("torch", "executorch", "transformers", "chromium")
 REQUIRED = frozenset(filter(None, os.environ.get("MUTCANON_REQUIRE", "").split(",")))
 
 

@@ -144,7 +144,7 @@ class Report:
         return json.dumps(fields)
 
     def __str__(self) -> str:
-        lines = [self._headline()]
+        lines = [self.headline]
         for m in self.mutations:
             depth = f"{m.depth} -> {m.new_depth}"
             lines.append(f"  {m.kind} {m.target} <- {m.new_value} (copies below: {depth})")
@@ -157,7 +157,15 @@ class Report:
             lines.append(f"  {f.code} ({', '.join(f.consumers)}): {f.output}{because}")
         return "\n".join(lines)
 
-    def _headline(self) -> str:
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from mutcanon._drawing import fragment
+
+        return fragment(self)
+
+    @property
+    def headline(self) -> str:
+        """What happens, in one line."""
         counts = (
             f"{len(self.collapsed)} collapse, {len(self.kept)} stay, {len(self.inserted)} added"
         )

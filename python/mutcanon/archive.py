@@ -266,13 +266,14 @@ def _archive_report(fields: dict[str, Any]) -> ArchiveReport:
         summary=fields["summary"],
         has_compiled_models=fields["has_compiled_models"],
         models=tuple(
-            ModelReport(**{**model, "report": _report(model["report"])})
+            ModelReport(**{**model, "report": read_report(model["report"])})
             for model in fields["models"]
         ),
     )
 
 
-def _report(fields: dict[str, Any]) -> Report:
+def read_report(fields: dict[str, Any]) -> Report:
+    """A report from its JSON form."""
     return Report(
         form=fields["form"],
         copies=tuple(CopyReport(**copy) for copy in fields["copies"]),

@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "Find stored programs that would change or that stock consumers get wrong.",
     "demo": "Show on a small decoder what mutcanon changes.",
     "explain": "Say of a stored program which copies go, which stay, and why.",
+    "report": "Make a page about stored programs.",
     "rewrite": "Write stored programs without redundant copies.",
     "verify": "Prove that a stored program is a right rewrite of another.",
 }

@@ -122,6 +122,24 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def report_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds `--report`, as the argument `page`."""
+    return click.option(
+        "--report",
+        "page",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="Write a page about all of it to FILE, HTML.",
+    )(command)
+
+
+def write_page(path: str, outcomes: Sequence[Outcome], paths: Sequence[str]) -> None:
+    """Writes the page of a batch."""
+    from mutcanon import _page, _store
+
+    _store.write_text(path, _page.build(outcomes, " ".join(paths)))
+
+
 def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))  # a container may have fewer than the machine

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     type=click.Choice(list(CONSUMERS)),
     help="Only what this one gets wrong; may be given several times.",
 )
+@batch.report_option
 @batch.options
 def command(
     paths: tuple[str, ...],
@@ -45,6 +46,7 @@ def command(
     repro: str | None,
     sarif: str | None,
     consumers: tuple[str, ...],
+    page: str | None,
 ) -> None:
     """Find .pt2 archives that would change or that stock consumers get wrong.
 
@@ -63,14 +65,19 @@ def command(
             output().print(line, markup=False, soft_wrap=True)
 
     log = Log() if sarif is not None else None
+    outcomes: list[Outcome] = []
 
     def note(outcome: Outcome) -> None:
         if repro is not None:
             write_tests(outcome, repro)
         if log is not None:
             log.add(outcome)
+        if page is not None:
+            outcomes.append(outcome)
 
     ending = batch.run(units, settings, options, show, note)
     if log is not None and sarif is not None:
         log.write(sarif, is_whole=ending.is_whole)
+    if page is not None:
+        batch.write_page(page, outcomes, paths)
     sys.exit(ending.exit_code)

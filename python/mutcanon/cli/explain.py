@@ -1,4 +1,4 @@
-"""`mutcanon explain`: the report of a stored program."""
+"""`mutcanon explain`: what would become of one stored program, as text or as a drawing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mutcanon.cli import fail, messages, require_torch
+from mutcanon import _drawing, _store, archive
+from mutcanon.cli import fail
 
 if TYPE_CHECKING:
-    from mutcanon._canonicalize import Form
+    from collections.abc import Callable
+
+    from mutcanon._report import Report
+    from mutcanon.archive import Form, ModelReport
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "text": _drawing.text,
+    "json": lambda report: report.to_json(),
+    "graphviz": _drawing.graphviz,
+    "mermaid": _drawing.mermaid,
+}
 
 
 @click.command("explain")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--model", metavar="NAME", help="Which program, where FILE holds several.")
 @click.option(
     "--form",
     type=click.Choice(["portable", "minimal"]),
@@ -22,18 +34,42 @@ if TYPE_CHECKING:
     show_default=True,
     help="portable: right whatever writes back; minimal: for a write-back that orders its copies.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
-def command(file: Path, form: Form, *, as_json: bool) -> None:
+@click.option(
+    "--format",
+    "shape",
+    type=click.Choice(list(FORMATS)),
+    default="text",
+    show_default=True,
+    help="How it is shown.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option(
+    "--model-explorer",
+    "node_data",
+    metavar="OUT",
+    type=click.Path(dir_okay=False),
+    help="Write node data to OUT, which Model Explorer lays over the graph of FILE.",
+)
+def command(
+    file: Path, model: str | None, form: Form, shape: str, node_data: str | None, *, as_json: bool
+) -> None:
     """Say which copies of FILE (.pt2) go, which stay, and why."""
-    require_torch("torch")
-    import torch
+    report = archive.analyze(file, form=form)
+    if report.kind != "exported_program":
+        fail(f"{file}: {report.summary}")
+    chosen = [m for m in report.models if model in (None, m.model)]
+    if not chosen:
+        fail(f"{file}: no program {model}; it holds {_names(report.models)}")
+    shape = "json" if as_json else shape
+    if len(chosen) > 1 and (shape != "text" or node_data is not None):
+        fail(f"{file}: several programs: choose one by --model: {_names(report.models)}")
+    for i, found in enumerate(chosen):
+        if len(chosen) > 1:
+            click.echo(f"{chr(10) if i else ''}{found.model}")
+        click.echo(FORMATS[shape](found.report))
+    if node_data is not None:
+        _store.write_text(node_data, _drawing.model_explorer(chosen[0].report) + "\n")
 
-    import mutcanon
 
-    messages().print(f"loading {file}", style="dim", markup=False)
-    try:
-        program = torch.export.load(file)
-    except Exception as error:
-        fail(f"{file}: torch cannot load it: {error}")
-    report = mutcanon.analyze(program, form=form)
-    click.echo(report.to_json() if as_json else str(report))
+def _names(models: tuple[ModelReport, ...]) -> str:
+    return ", ".join(m.model for m in models)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="The same, and write what it proves beside each result, as NAME.certificate.json.",
 )
+@batch.report_option
 @batch.options
 def command(
     paths: tuple[str, ...],
@@ -45,6 +46,7 @@ def command(
     dry_run: bool,
     check: bool,
     certificate: bool,
+    page: str | None,
 ) -> None:
     """Write .pt2 archives in canonical form: without copies that are proved redundant.
 
@@ -80,7 +82,11 @@ def command(
             for line in change_lines(outcome):
                 output().print(line, markup=False, soft_wrap=True)
 
-    sys.exit(batch.run(units, settings, options, show).exit_code)
+    outcomes: list[Outcome] = []
+    ending = batch.run(units, settings, options, show, outcomes.append if page else None)
+    if page is not None:
+        batch.write_page(page, outcomes, paths)
+    sys.exit(ending.exit_code)
 
 
 def _in_place(item: Item) -> _batch.Unit:
