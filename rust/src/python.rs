@@ -390,7 +390,7 @@ fn plan_text(problem: &str, form: &str) -> PyResult<String> {
 /// What stock consumers get wrong in a problem in textual form, as text.
 #[pyfunction]
 fn findings_text(problem: &str) -> PyResult<String> {
-    Ok(text::print_findings(&crate::findings::find(&text::parse(problem)?)))
+    Ok(text::print_findings(&findings::find(&text::parse(problem)?)))
 }
 
 /// What the independent checker says of a case in textual form: objections and warnings, each `(code, message)`.

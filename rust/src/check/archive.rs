@@ -11,8 +11,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::check::certificate::{Certificate, ModelCertificate, SCHEMA_VERSION, certify};
 use crate::check::compare::{Objection, Verdict, check};
-use crate::check::json::{Program, Shared, read};
+use crate::check::json::{Shared, read};
 use crate::check::program::{Case, Consumer, Graph, Role, Step};
 use crate::error::Error;
 use crate::pt2::fault::Fault;
@@ -39,41 +40,85 @@ pub struct ModelVerdict {
     /// The verdict for all consumers.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Both programs.
+    /// What was done, for others to replay.
     #[serde(skip)]
-    pub case: Case,
+    pub certificate: ModelCertificate,
 }
 
-/// Compares two archives; an archive that cannot be read is an error.
-pub fn verify(before: &Path, after: &Path, form: Form) -> Result<Vec<ModelVerdict>, Error> {
+/// Compares two archives, and what is claimed of them; an archive that cannot be read is an error.
+pub fn verify(
+    before: &Path,
+    after: &Path,
+    form: Form,
+    claims: Option<&Certificate>,
+) -> Result<Vec<ModelVerdict>, Error> {
     let open = |path: &Path| -> Result<Archive<File>, Error> {
         let file = File::open(path)?;
-        if !Archive::is_zip(&file)? {
-            return Err(Fault::BadZip.at("the file: no zip"));
-        }
-        Archive::open(file)
+        if Archive::is_zip(&file)? { Archive::open(file) } else { Err(Fault::BadZip.at("no zip")) }
     };
     let old = open(before).map_err(|e| e.within(before.display()))?;
     let new = open(after).map_err(|e| e.within(after.display()))?;
-    let graphs: Vec<(usize, String)> = sniff::models(&old).collect();
+    let mut verdicts = compare(&old, &new, form)?;
+    if let Some(claims) = claims {
+        let made = certificate(&verdicts, form);
+        if let (Some(difference), Some(first)) = (first_difference(claims, &made), verdicts.first_mut()) {
+            first.verdict.objections.push(Objection { code: "certificate", message: difference });
+        }
+    }
+    Ok(verdicts)
+}
+
+/// Compares two archives that are open.
+pub fn compare<S: Source, R: Source>(
+    old: &Archive<S>,
+    new: &Archive<R>,
+    form: Form,
+) -> Result<Vec<ModelVerdict>, Error> {
+    let graphs: Vec<(usize, String)> = sniff::models(old).collect();
     if graphs.is_empty() {
-        return Err(Fault::BadZip.at(format_args!("{}: no exported program", before.display())));
+        return Err(Fault::BadZip.at("no exported program"));
     }
     let mut container = Vec::new();
-    entries(&old, &new, &graphs, &mut container)?;
+    entries(old, new, &graphs, &mut container)?;
     let mut verdicts = Vec::new();
     for (entry, model) in graphs {
-        let mut found = ModelVerdict { model, ..verify_model(&old, &new, entry, form)? };
+        let mut found = compare_model(old, new, entry, &model, form)?;
         found.verdict.objections.splice(0..0, container.drain(..));
         verdicts.push(found);
     }
     Ok(verdicts)
 }
 
+/// The certificate of an archive.
+#[must_use]
+pub fn certificate(verdicts: &[ModelVerdict], form: Form) -> Certificate {
+    let models = verdicts.iter().map(|v| v.certificate.clone()).collect();
+    Certificate { schema_version: SCHEMA_VERSION, form: form.as_str().to_owned(), models }
+}
+
+fn first_difference(claims: &Certificate, made: &Certificate) -> Option<String> {
+    if (claims.schema_version, &claims.form) != (made.schema_version, &made.form) {
+        return Some("the certificate: it is of another version or form".into());
+    }
+    if claims.models.len() != made.models.len() {
+        return Some(format!("the certificate: {} models instead of {}", claims.models.len(), made.models.len()));
+    }
+    claims.models.iter().zip(&made.models).find(|(a, b)| a != b).map(|(a, b)| {
+        let what = if a.model != b.model || a.before != b.before {
+            "it is of another program"
+        } else if a.after != b.after {
+            "it is of another result"
+        } else {
+            "what it claims is not so"
+        };
+        format!("the certificate of {}: {what}", b.model)
+    })
+}
+
 /// The other entries are the same, in the same order.
-fn entries<S: Source>(
+fn entries<S: Source, R: Source>(
     old: &Archive<S>,
-    new: &Archive<S>,
+    new: &Archive<R>,
     graphs: &[(usize, String)],
     found: &mut Vec<Objection>,
 ) -> Result<(), Error> {
@@ -92,7 +137,7 @@ fn entries<S: Source>(
     Ok(())
 }
 
-fn same_bytes<S: Source>(old: &Archive<S>, new: &Archive<S>, entry: usize) -> Result<bool, Error> {
+fn same_bytes<S: Source, R: Source>(old: &Archive<S>, new: &Archive<R>, entry: usize) -> Result<bool, Error> {
     let (a, b) = (&old.entries()[entry], &new.entries()[entry]);
     if a.size() != b.size() || a.is_stored() != b.is_stored() {
         return Ok(false);
@@ -111,20 +156,23 @@ fn same_bytes<S: Source>(old: &Archive<S>, new: &Archive<S>, entry: usize) -> Re
     }
 }
 
-fn verify_model<S: Source>(
+fn graph_text<S: Source>(archive: &Archive<S>, entry: usize) -> Result<String, Error> {
+    let entry = archive.entries().get(entry).ok_or_else(|| Fault::BadZip.at("a model is missing"))?;
+    let text = String::from_utf8(archive.read(entry, MAX_GRAPH)?);
+    text.map_err(|_| Fault::NotUtf8.at(archive.shown(entry)))
+}
+
+fn compare_model<S: Source, R: Source>(
     old: &Archive<S>,
-    new: &Archive<S>,
+    new: &Archive<R>,
     entry: usize,
+    model: &str,
     form: Form,
 ) -> Result<ModelVerdict, Error> {
+    let (old, new) = (graph_text(old, entry)?, graph_text(new, entry)?);
     let mut shared = Shared::default();
-    let mut program = |archive: &Archive<S>| -> Result<Program, Error> {
-        let entry = archive.entries().get(entry).ok_or_else(|| Fault::BadZip.at("a model is missing"))?;
-        let text = String::from_utf8(archive.read(entry, MAX_GRAPH)?);
-        let text = text.map_err(|_| Fault::NotUtf8.at(archive.shown(entry)))?;
-        read(&text, &mut shared).map_err(|e| e.within(archive.shown(entry)))
-    };
-    let (before, after) = (program(old)?, program(new)?);
+    let before = read(&old, &mut shared).map_err(|e| e.within(format_args!("{model}, before")))?;
+    let after = read(&new, &mut shared).map_err(|e| e.within(format_args!("{model}, afterwards")))?;
     let mut case = Case {
         texts: shared.texts,
         types: shared.types,
@@ -146,7 +194,8 @@ fn verify_model<S: Source>(
         verdict.objections.extend(objections);
         verdict.warnings.extend(warnings);
     }
-    Ok(ModelVerdict { model: String::new(), verdict, case })
+    let certificate = certify(model, &old, &new, &case, form)?;
+    Ok(ModelVerdict { model: model.to_owned(), verdict, certificate })
 }
 
 /// What a rewrite has no business with: nothing is added, nothing is different, and only what belongs to a node may go.

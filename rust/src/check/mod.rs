@@ -18,6 +18,7 @@
 //! nobody does. All of it takes linear time.
 
 pub mod archive;
+pub mod certificate;
 pub mod compare;
 pub mod consumer;
 pub mod expr;

@@ -30,6 +30,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::check;
+use crate::check::certificate::Certificate;
 use crate::error::Error;
 use crate::plan::Form;
 use crate::pt2::edit::{Edited, Splice};
@@ -48,6 +50,8 @@ pub struct Options {
     pub form: Form,
     /// Whether to compare every checksum before and after, and to plan the result again, which must need nothing.
     pub verify: bool,
+    /// Whether the independent checker is to compare the result with the source, and to certify it.
+    pub check: bool,
 }
 
 /// What an archive is and what its models need.
@@ -104,42 +108,81 @@ impl Action {
     }
 }
 
+/// The result of [`rewrite`].
+#[derive(Clone, Debug)]
+pub struct Rewritten {
+    /// What was done.
+    pub action: Action,
+    /// Why that was right, if the checker was asked.
+    pub certificate: Option<Certificate>,
+    /// What the archive was before.
+    pub report: ArchiveReport,
+}
+
 /// Says what [`rewrite`] would do to a file, and why it would do no more.
 pub fn analyze(path: &Path, options: Options) -> Result<ArchiveReport, Error> {
     let read = || Ok(Contents::read(File::open(path)?, options)?.report);
     read().map_err(|e: Error| e.within(path.display()))
 }
 
-/// Writes the canonical form of the archive `from` to `to`, which may be the same file.
-pub fn rewrite(from: &Path, to: &Path, options: Options) -> Result<(Action, ArchiveReport), Error> {
+/// Writes the canonical form of the archive `from` to `to`, which may be the same file; with a certificate if the
+/// checker was asked for.
+pub fn rewrite(from: &Path, to: &Path, options: Options) -> Result<Rewritten, Error> {
     rewrite_file(from, to, options).map_err(|e| e.within(from.display()))
 }
 
-fn rewrite_file(from: &Path, to: &Path, options: Options) -> Result<(Action, ArchiveReport), Error> {
+fn rewrite_file(from: &Path, to: &Path, options: Options) -> Result<Rewritten, Error> {
     let file = File::open(from)?;
     // A link stays a link: it is the file behind it that is replaced.
     let place = fs::canonicalize(to).unwrap_or_else(|_| to.into());
     let permissions = fs::metadata(&place).or_else(|_| file.metadata())?.permissions();
     let is_in_place = fs::canonicalize(from)? == place;
     let contents = Contents::read(file, options)?;
-    let Some(archive) = &contents.archive else { return Ok((Action::Foreign, contents.report)) };
+    let done = |action, certificate, report| Rewritten { action, certificate, report };
+    let Some(archive) = &contents.archive else { return Ok(done(Action::Foreign, None, contents.report)) };
     let action = match (contents.changes.is_empty(), is_in_place) {
-        (true, true) => return Ok((Action::Untouched, contents.report)),
+        (true, true) => Action::Untouched,
         (true, false) => Action::Copied,
         (false, _) => Action::Rewritten,
     };
+    let mut certificate = None;
+    if action == Action::Untouched {
+        if options.check {
+            certificate = Some(certify(archive, archive, options.form)?);
+        }
+        return Ok(done(action, certificate, contents.report));
+    }
     atomic::replace(&place, permissions, |out| {
         if action == Action::Copied {
             let size = archive.source().size()?;
             if io::copy(&mut archive.source().range(0, size)?, out)? != size {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }
-            return Ok(());
+        } else {
+            contents.write(out)?;
+            if options.verify {
+                contents.verify(out.try_clone()?, options)?;
+            }
         }
-        contents.write(out)?;
-        if options.verify { contents.verify(out.try_clone()?, options) } else { Ok(()) }
+        if options.check {
+            certificate = Some(certify(archive, &Archive::open(out.try_clone()?)?, options.form)?);
+        }
+        Ok(())
     })?;
-    Ok((action, contents.report))
+    Ok(done(action, certificate, contents.report))
+}
+
+/// Has the independent checker compare two archives; an objection is our own mistake.
+fn certify<S: Source, R: Source>(old: &Archive<S>, new: &Archive<R>, form: Form) -> Result<Certificate, Error> {
+    let form = match form {
+        Form::Portable => check::archive::Form::Portable,
+        Form::Minimal => check::archive::Form::Minimal,
+    };
+    let verdicts = check::archive::compare(old, new, form)?;
+    match verdicts.iter().find_map(|v| Some((v, v.verdict.objections.first()?))) {
+        Some((v, objection)) => Err(Fault::Internal.at(format_args!("{}: {}", v.model, objection.message))),
+        None => Ok(check::archive::certificate(&verdicts, form)),
+    }
 }
 
 /// A file, and what is to be done about it.
