@@ -5,6 +5,7 @@ VENV ?= .venv
 CARGO ?= cargo
 
 bin := $(VENV)/bin
+host = $(shell rustc -vV | sed -n 's/^host: //p')
 install := $(bin)/python -m pip install --constraint constraints.txt
 # The compiled module is built again when one of these is newer than the last installation.
 sources := pyproject.toml constraints.txt Cargo.toml Cargo.lock $(shell find rust/src -name '*.rs')
@@ -66,6 +67,24 @@ test-rust: ## Run the planner's tests; needs no Python
 test-python: dev ## Run the Python tests; ARGS='-m "not slow"' leaves the real models out
 	$(bin)/python -m pytest -n auto --dist loadfile $(ARGS)
 
+FUZZ_SECONDS ?= 60
+fuzz := rust/fuzz
+.PHONY: fuzz
+fuzz: ## Fuzz what reads archives, FUZZ_SECONDS=60 for each target
+	cd $(fuzz) && $(CARGO) build --release --target $(host)
+	@mkdir -p $(fuzz)/target/found $(fuzz)/artifacts
+	@for target in $(basename $(notdir $(wildcard $(fuzz)/fuzz_targets/*.rs))); do \
+		mkdir -p $(fuzz)/target/found/$$target $(fuzz)/corpus/$$target; \
+		log=$(fuzz)/target/$$target.log; \
+		echo "$$target: $(FUZZ_SECONDS) s, log in $$log"; \
+		$(fuzz)/target/$(host)/release/$$target \
+			$(fuzz)/target/found/$$target $(fuzz)/corpus/$$target \
+			-artifact_prefix=$(fuzz)/artifacts/$$target- -dict=$(fuzz)/graph.dict \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=10 -rss_limit_mb=2048 \
+			-print_final_stats=1 >$$log 2>&1 || { tail -n 40 $$log; exit 1; }; \
+		grep -e number_of_executed -e peak_rss $$log; \
+	done
+
 .PHONY: bless
 bless: dev ## Rewrite expected plans and texts; review the diff
 	MUTCANON_BLESS=1 $(CARGO) test --locked --test filetests
@@ -89,7 +108,7 @@ docs: dev ## Build the site into build/site; a warning is an error
 .PHONY: wheel
 wheel: $(VENV)/.release ## Build the wheel and the source distribution into dist/, check both, test each on every Python
 	rm -rf dist
-	$(bin)/maturin build --release --locked --sdist $(portable) --out dist
+	PATH=$(abspath $(bin)):$$PATH maturin build --release --locked --sdist $(portable) --out dist
 	$(bin)/twine check --strict dist/*
 	$(bin)/abi3audit --strict dist/*.whl
 	$(bin)/nox $(ARGS)

@@ -1,10 +1,11 @@
 """What a rewrite of a .pt2 archive costs, against torch, plain Python and a copy of the file.
 
-    python benches/archive.py [--small | --large]
+    python benches/archive.py [--small | --large | --only ARCHIVE] [--folder DIR]
 
 Every run is a process of its own, so that its peak of memory is its own too; the subjects take
 turns. Starting Python and importing torch are not counted. A rewrite is on the disk when it
-returns (fsync), which `cp` does not promise, so a copy with fsync stands beside it.
+returns (fsync), which neither `cp` nor torch promises, so a copy with fsync stands beside it.
+Results go to a temporary directory; TMPDIR=DIR --folder DIR measures another file system.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="one small archive: does this run?")
     parser.add_argument("--large", action="store_true", help="160 MiB of JSON too (minutes)")
+    parser.add_argument("--only", choices=[b.archive for b in BENCHES + LARGE], help="this archive")
     parser.add_argument("--folder", type=Path, help="where to keep the archives between runs")
     parser.add_argument("--subject", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -63,9 +65,14 @@ def main() -> None:
         folder = options.folder or Path(scratch)
         folder.mkdir(exist_ok=True)
         console = Console(width=WIDTH)
-        for bench in SMALL if options.small else BENCHES + LARGE * options.large:
-            console.print(measure(bench, folder, Path(scratch)))
-        console.print(zoo(made("small", folder), Path(scratch), 20 if options.small else ZOO))
+        benches = (
+            SMALL if options.small else BENCHES + LARGE * (options.large or bool(options.only))
+        )
+        for bench in benches:
+            if options.only in (None, bench.archive):
+                console.print(measure(bench, folder, Path(scratch)))
+        if options.only is None:
+            console.print(zoo(made("small", folder), Path(scratch), 20 if options.small else ZOO))
 
 
 def made(name: str, folder: Path) -> Path:

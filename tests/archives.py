@@ -21,6 +21,7 @@ CHANGES = {
     "swap": True,
     "restored": True,
     "lost-cast": False,
+    "lost-broadcast": False,
     "shared": True,
     "stale-output": True,
     "transposed": True,
@@ -90,6 +91,7 @@ def corrupt() -> dict[str, tuple[bytes, str]]:
         "clipped.pt2": (whole[:-100], "truncated"),
         "flipped.pt2": (bytes(flipped), "checksum"),
         "empty.pt2": (b"", "unknown_format"),
+        "pointer.pt2": (b"version https://git-lfs.github.com/spec/v1\n", "unknown_format"),
         "noise.pt2": (bytes(range(7, 256)) * 9, "unknown_format"),
     }
 

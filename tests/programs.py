@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 
+import pytest
 import torch
+from torch.torch_version import TorchVersion
 
 import mutcanon
 import oracle
@@ -36,6 +38,8 @@ def program(name: str, depth: int) -> torch.export.ExportedProgram:
 
 def export(case: Case) -> torch.export.ExportedProgram:
     """The program as torch.export.export makes it."""
+    if case.since and torch.__version__ < TorchVersion(case.since):
+        pytest.skip(f"torch {case.since} is the first that exports it")
     args, kwargs = case.arguments(0)
     return torch.export.export(
         case.module(), args, kwargs, dynamic_shapes=case.dynamic_shapes, strict=False

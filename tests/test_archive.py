@@ -211,6 +211,9 @@ FOREIGN = {
     "legacy_export": zip_of("serialized_exported_program.json", "version"),
     "etrecord": zip_of("ETRECORD_V0", "exported_program", "edge_dialect_exported_program"),
     "executorch_program": lambda path: path.write_bytes(b"\x20\0\0\0ET12eh00" + bytes(64)),
+    "lfs_pointer": lambda path: path.write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n"
+    ),
     "zip": zip_of("hello.txt"),
     "unknown": lambda path: path.write_bytes(b"hello"),
 }

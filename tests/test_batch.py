@@ -112,6 +112,14 @@ def test_what_the_system_refuses_is_an_outcome(tmp_path: Path) -> None:
     assert (outcome.status, outcome.code) == ("failed", "io")
 
 
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.pt2")
+    for settings in (CHECK, REWRITE):
+        pipe = Unit("a.pt2", str(tmp_path / "a.pt2"), None, 0, known=())
+        outcome = _batch.run_unit(pipe, settings)
+        assert (outcome.status, outcome.code) == ("failed", "unknown_format")
+
+
 def test_whatever_happens_in_a_unit_is_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(*_: Any, **__: Any) -> str:
         raise ZeroDivisionError("by the way")
@@ -280,6 +288,41 @@ def test_a_line_that_was_not_finished_is_none(cut: int, tmp_path: Path) -> None:
     journal = make_journal(tmp_path)
     assert journal.recall("a", "before") == {"name": "a"}
     assert journal.recall("c", "before") == {"name": "c"}
+
+
+class FullDisk:
+    """A file that takes ten more bytes, and then nothing."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.room = 10
+
+    def write(self, line: bytes) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        written: int = self.file.write(line[: self.room])
+        self.room = 0
+        return written
+
+
+def test_a_journal_on_a_full_disk_does_not_stop_the_batch(tmp_path: Path) -> None:
+    def record(name: str) -> None:
+        journal.record(name, "before", None, {"name": name})
+
+    journal = make_journal(tmp_path)
+    record("a")
+    assert journal.trouble is None
+    writer: Any = journal._writer
+    writer._file = FullDisk(writer._file)
+    for name in "bc":
+        record(name)
+        assert "No space left" in str(journal.trouble)
+    writer._file = writer._file.file
+    record("d")
+    journal.close()
+    journal = make_journal(tmp_path)
+    assert {name for name in "abcd" if journal.known(name)} == {"a", "d"}
+    assert journal.recall("d", "before") == {"name": "d"}
 
 
 def test_fingerprints_depend_on_every_entry_and_on_nothing_else(tmp_path: Path) -> None:

@@ -111,6 +111,20 @@ def test_check_of_canonical_archives_finds_nothing() -> None:
     assert rows(result.stdout)["nothing to do"] == "1"
 
 
+def test_a_check_starts_at_once() -> None:
+    """What takes long to import is left alone until it is needed: on terminals, for URLs."""
+    slow = ["torch", "numpy", "sympy", "fsspec", "ray", "urllib.request", "rich.progress"]
+    imported = f"print([m for m in {slow} if m in sys.modules], file=sys.stderr)"
+    code = f"import sys\ntry:\n    {MAIN}\nfinally:\n    {imported}"
+    result = subprocess.run(
+        [sys.executable, "-c", code, "check", archives.DATA / "canonical.pt2"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stderr == "[]\n"
+
+
 def test_findings_can_be_those_of_one_consumer() -> None:
     restored = archives.DATA / "restored.pt2"
     assert "dropped_write" in run("check", restored).stdout
@@ -207,6 +221,8 @@ def test_files_directories_patterns_and_urls_are_found_once(zoo: Path) -> None:
         (("rewrite", "{zoo}", "-o", "{zoo}"), "use --in-place for that"),
         (("rewrite", "{zoo}/a", "-o", "{zoo}"), "holds all that there is to rewrite"),
         (("rewrite", "{zoo}", "-o", "{zoo}/x.pt2"), "results go to a directory"),
+        (("rewrite", "{zoo}/a", "-o", "{zoo}/b/0.pt2"), "results go to a directory"),
+        (("rewrite", "{zoo}", "-o", "{zoo}/a/0.pt2/x"), "0.pt2/x/.mutcanon: Not a directory [io]"),
         (("rewrite", "{zoo}/a/0.pt2", "{zoo}/b/0.pt2", "-o", "x"), "would both become"),
     ],
 )
@@ -410,6 +426,18 @@ def test_ctrl_c_ends_what_is_begun_and_says_what_is_done(number: int, tmp_path: 
     assert len(archives.tree(out)) == 486
 
 
+def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
+    zoo, out = large_zoo(tmp_path / "zoo", 480), tmp_path / "out"
+    process = start_and_wait(out, 60, "rewrite", zoo, "-o", out, "--jobs", 2)
+    process.send_signal(signal.SIGINT)
+    wait_for(lambda: "stopping" in Path(f"{out}.stderr").read_text(), process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert "Traceback" not in Path(f"{out}.stderr").read_text()
+    assert run("rewrite", zoo, "-o", out).returncode == 0
+    assert len(archives.tree(out)) == 486  # and no temporary file
+
+
 def test_a_full_disk_fails_what_has_no_room_and_nothing_else(tmp_path: Path) -> None:
     zoo, out = large_zoo(tmp_path / "zoo", 30), tmp_path / "out"
     words, environment = command("rewrite", zoo, "-o", out)
@@ -429,6 +457,46 @@ def test_a_full_disk_fails_what_has_no_room_and_nothing_else(tmp_path: Path) -> 
     assert again.returncode == 0
     assert rows(again.stdout)["done by an earlier run"] == "30"
     assert len(archives.tree(out)) == 36
+
+
+#: Runs twice on a file system of 6 MiB of its own, the second time once it has grown.
+SMALL_DISK = """
+mount -t tmpfs -o size=6m none "$1" || exit 77
+target=$1 outside=$2
+shift 2
+"$@" >"$outside.first"
+echo $? >"$outside.code"
+ls -A "$target" >"$outside.left"
+mount -o remount,size=64m "$target" && "$@" >"$outside.second" && cp -r "$target" "$outside"
+"""
+
+
+def test_a_disk_that_is_full_and_then_is_not(tmp_path: Path) -> None:
+    zoo, out, copied = large_zoo(tmp_path / "zoo", 30), tmp_path / "out", tmp_path / "copied"
+    assert run("rewrite", zoo, "-o", tmp_path / "expected").returncode == 0
+    out.mkdir()
+    words, environment = command("rewrite", zoo, "-o", out, "--jobs", 1)
+    namespace = ["unshare", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK, "sh"]
+    try:
+        result = subprocess.run(
+            [*namespace, out, copied, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+    except FileNotFoundError:
+        pytest.skip("needs unshare, of util-linux")
+    if not Path(f"{copied}.code").exists():
+        pytest.skip(f"needs a file system of its own: {result.stderr}")
+    assert Path(f"{copied}.code").read_text() == "2\n"
+    assert rows(Path(f"{copied}.first").read_text())["failed"] == "5"  # one of six has room
+    assert result.stderr.count("No space left on device") >= 5
+    assert Path(f"{copied}.left").read_text() == ".mutcanon\na\nb\nc\n"
+    second = rows(Path(f"{copied}.second").read_text())
+    # What was done while the disk was full could perhaps not be noted, and was done again.
+    assert 20 < int(second["done by an earlier run"]) <= 31
+    assert archives.tree(copied) == archives.tree(tmp_path / "expected")
 
 
 # URLs

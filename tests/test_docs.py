@@ -17,6 +17,8 @@ REASONS = (ROOT / "docs" / "reasons.md").read_text()
 CODES = [code for code, _, _ in _core.reasons()]
 
 PRELUDE, *ENTRIES = re.split(r"^## ", REASONS, flags=re.MULTILINE)
+FINDINGS = (ROOT / "docs" / "findings.md").read_text()
+FINDING_PRELUDE, *FINDING_ENTRIES = re.split(r"^## ", FINDINGS, flags=re.MULTILINE)
 
 
 def block(text: str) -> tuple[str, str]:
@@ -64,6 +66,25 @@ def test_the_program_of_an_entry_shows_its_reason(entry: str) -> None:
             entry.split()
         )
         assert (code in [copy.code for copy in report.kept]) == stays
+
+
+def test_every_finding_has_one_entry_in_order() -> None:
+    found = [entry.split("\n", 1)[0] for entry in FINDING_ENTRIES]
+    assert found == [code for code, *_ in _core.finding_codes()]
+
+
+@pytest.mark.parametrize("entry", FINDING_ENTRIES, ids=lambda entry: entry.split("\n", 1)[0])
+def test_the_program_of_an_entry_shows_its_finding(entry: str) -> None:
+    code = entry.split("\n", 1)[0]
+    language, program = block(entry)
+    if language == "mut":
+        assert f": {code} in " in _core.findings_text(program)
+        return
+    need("torch")
+    names: dict[str, object] = {}
+    exec(block(FINDING_PRELUDE)[1], names)
+    exec(program, names)
+    assert code in [f.code for f in mutcanon.analyze(names["ep"]).findings]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ FOUND = {
     "restored": {"dropped_write": ("executorch",)},
     "shared": {"shared_value": EVERYBODY},
     "lost-cast": {"already_lost": EVERYBODY},
+    "lost-broadcast": {"already_lost": EVERYBODY},
     "stale-output": {"stale_output": EVERYBODY},
     "transposed": {"overlap": EVERYBODY},
     "returned": {"already_lost": EVERYBODY, "replaced_output": EVERYBODY[:2]},
@@ -37,6 +39,7 @@ FOUND = {
 #: What no rewrite mends: it is lost, or it takes another lowering.
 STAYS = {
     "lost-cast": {"already_lost"},
+    "lost-broadcast": {"already_lost"},
     "parameter": {"parameter_not_written"},
 }
 
@@ -93,6 +96,15 @@ def test_each_finding_is_known() -> None:
             for finding in model["report"]["findings"]
         }
         assert found == FOUND.get(path.stem, {}), path.stem
+
+
+def test_the_documentation_names_an_archive_for_each_finding() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "findings.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| `(\w+)` \| `([\w-]+)` \| (.+) \|$", page, re.MULTILINE)
+    for code, name, who in rows:
+        consumers = EVERYBODY if who == "all" else tuple(who.split(", "))
+        assert FOUND[name][code] == consumers, (name, code)
+    assert {code for code, _, _ in rows} == {code for code, _, _ in _core.finding_codes()}
 
 
 @pytest.mark.slow

@@ -35,38 +35,39 @@ class Facts:
         exported: Tolerance between eager and what torch.export.export makes of it.
         lowered: Tolerance between eager and the .pte, whose kernels are other ones.
         moved: Bytes that the .pte copies in a step for its mutations, counters of a number each
-            left out; None where states other than rows of caches are mutated.
+            left out: with portable kernels, and with XNNPACK. 0 wherever rows of a cache are
+            written; what is left is state that is new as a whole in each step.
     """
 
     strides: int = 0
     edge: int = 0
     exported: float = 0.0
     lowered: float = 1e-5
-    moved: int | None = None
+    moved: tuple[int, int] = (0, 0)
 
 
 ZOO = {
-    "llama_inputs": Facts(moved=0),
+    "llama_inputs": Facts(),
     "llama_inputs_batch": Facts(),
     "llama_inputs_bf16": Facts(),
     "llama_inputs_sdpa": Facts(exported=1e-6),
     "llama_inputs_large": Facts(),
     "llama_static_cache_pytree": Facts(),
-    "gpt2_inputs": Facts(moved=0),
-    "gemma2_inputs": Facts(),
+    "gpt2_inputs": Facts(),
+    "gemma2_inputs": Facts(moved=(1024, 1024)),  # windows that move on, made from themselves
     "lfm2_inputs": Facts(strides=1),
-    "mamba_inputs": Facts(strides=2),
-    "mamba2_inputs": Facts(strides=2),
-    "jamba_inputs": Facts(strides=1),
-    "falcon_h1_inputs": Facts(strides=2),
+    "mamba_inputs": Facts(strides=2, moved=(0, 4096)),
+    "mamba2_inputs": Facts(strides=2, moved=(4096, 4096)),
+    "jamba_inputs": Facts(strides=1, moved=(0, 2048)),
+    "falcon_h1_inputs": Facts(strides=2, moved=(2048, 2048)),
     "t5_inputs": Facts(),
     "whisper_inputs": Facts(),
     "rwkv_inputs": Facts(strides=10),
-    "et_llama_inputs": Facts(moved=0),
+    "et_llama_inputs": Facts(),
     "et_lfm2_inputs": Facts(strides=1),
     "et_qwen3_5_inputs": Facts(strides=1),
-    "silero_vad_inputs": Facts(),
-    "et_lstm_inputs": Facts(),
+    "silero_vad_inputs": Facts(moved=(1024, 0)),
+    "et_lstm_inputs": Facts(moved=(960, 0)),
 }
 NOTHING_TO_COLLAPSE = (
     "et_static_attention",
@@ -175,8 +176,7 @@ def test_pte_is_eager(positive, partitioner):
         for reinplace in (False, True):
             got = run_pte(positive, edge, own=own, reinplace=reinplace)
             assert oracle.difference(positive.trace, got, positive.facts.lowered) == ""
-    if positive.facts.moved is not None:
-        assert moved(edge) == positive.facts.moved
+    assert moved(edge) == positive.facts.moved[partitioner == "xnnpack"]
 
 
 @pytest.mark.parametrize("depth", (0, *DEPTHS))
@@ -218,8 +218,9 @@ def moved(edge: Any) -> int:
     graph = emit(edge, own=True, reinplace=True).exported_program().graph
     names = {"aten::copy", "aten::copy_", "aten::index_put", "aten::index_copy"}
     calls = [n for n in graph.nodes if getattr(n.target, "_schema", None) is not None]
-    sizes = [n.meta["val"].nbytes for n in calls if n.target._schema.name in names]
-    return sum(size for size in sizes if size > 8)
+    # Of a dynamic size this is the upper bound.
+    sizes = [n.meta["spec"].allocated_memory for n in calls if n.target._schema.name in names]
+    return sum(size for size in sizes if size > 16)  # memory comes in units of 16 bytes
 
 
 def run_pte(subject: Subject, edge: Any, *, own: bool, reinplace: bool) -> oracle.Trace:

@@ -106,6 +106,12 @@ def rounds(self: Program, x: Tensor) -> Tensor:
     return self.state * 2
 
 
+def spreads(self: Program, x: Tensor) -> Tensor:
+    """A number for each element of a buffer, which stock torch takes away under its reader."""
+    self.state.copy_(x.sum())
+    return self.state.sum()
+
+
 def transposes(self: Program, x: Tensor) -> Tensor:
     """A buffer receives another view of itself."""
     out = self.a + x
@@ -203,6 +209,7 @@ def main() -> None:
     save("swap", decomposed(swaps, row, a=torch.zeros(4), b=torch.ones(4)))
     save("restored", decomposed(restores, row, live=torch.zeros(4), saved=torch.arange(4.0)))
     save("lost-cast", decomposed(rounds, row, state=half))
+    save("lost-broadcast", decomposed(spreads, row, state=torch.zeros(4)))
     save("shared", decomposed(writes_twice, cache, torch.zeros(4), row))
     edit("shared", share_value)
     save("stale-output", decomposed(step, cache, row))

@@ -30,6 +30,17 @@ if TYPE_CHECKING:
 #: Version of an outcome's JSON form; a field may be added in a minor release.
 SCHEMA_VERSION = 1
 
+#: Why a file may fail, besides the core's refusals of what is in it.
+FAILURES = {
+    "invalid_problem": "the mutations of a graph contradict one another",
+    "io": "the system said no: permissions, a full disk, a file that is gone",
+    "unknown_format": "the file is none of torch's",
+    "worker_version": "a Ray worker has another mutcanon",
+    "worker_lost": "no Ray worker could finish the file",
+    "out_of_memory": "there was not enough memory",
+    "unexpected": "something that nobody thought of: please report this",
+}
+
 Status = Literal["clean", "found", "rewritten", "would_rewrite", "unchanged", "foreign", "failed"]
 
 
@@ -218,6 +229,7 @@ def _run_unit(unit: Unit, settings: Settings) -> Outcome:
             f"and the batch is one of {settings.version}: install the same version everywhere",
             code="worker_version",
         )
+    _store.require_file(unit.source)
     before = None
     if unit.known is not None:
         before = _journal.fingerprint(unit.source)

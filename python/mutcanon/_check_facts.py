@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._higher_order_ops.auto_functionalize import auto_functionalized, auto_functionalized_v2
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Node
 
@@ -104,6 +105,20 @@ _IMPURE_HIGHER_ORDER = frozenset(
     }
 )
 
+#: Operators that keep the values of their first argument unless they change its type.
+_CLONES_OF_SAME_TYPE = frozenset(
+    {
+        "aten._to_copy.default",
+        "aten.alias_copy.default",
+        "aten.detach_copy.default",
+        "aten.expand_copy.default",
+        "aten.lift_fresh_copy.default",
+        "aten.slice_copy.Tensor",
+        "dim_order_ops._clone_dim_order.default",
+        "dim_order_ops._to_dim_order_copy.default",
+    }
+)
+
 #: Where plain functions on numbers come from.
 _PURE_MODULES = frozenset({"_operator", "operator", "math", "builtins", "torch"})
 
@@ -127,6 +142,7 @@ class Facts:
         impure: Whether it matters when it runs.
         is_copy: Whether it is `copy` or `copy_`.
         is_clone: Whether it is `clone`.
+        is_clone_of_same_type: Whether it is one where its result has the type of its argument.
         is_assertion: Whether it has no result and writes nothing.
         is_allocation: Whether it stands for memory in a plan of executorch.
         is_memory_view: Whether it is executorch's own view, which stands for `view_copy`.
@@ -145,6 +161,7 @@ class Facts:
     impure: bool = False
     is_copy: bool = False
     is_clone: bool = False
+    is_clone_of_same_type: bool = False
     is_assertion: bool = False
     is_allocation: bool = False
     is_memory_view: bool = False
@@ -229,6 +246,21 @@ def _is_default(value: Any, default: Any) -> bool:
 _known: dict[Any, Facts] = {}
 
 
+def written_by_custom(node: Node) -> Iterator[tuple[int, Node]]:
+    """What a custom operator writes that torch has wrapped: each result and the argument it is."""
+    if node.target not in (auto_functionalized, auto_functionalized_v2):
+        return
+    schema = node.args[0]._schema  # type: ignore[union-attr]
+    first = max(1, len(schema.returns))  # an operator without results returns None in their place
+    bases = node.kwargs.get("_all_bases")
+    if bases is None:
+        written = (a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write)
+        bases = [node.kwargs.get(name) for name in written]
+    for result, base in enumerate(bases, first):  # type: ignore[arg-type]
+        if isinstance(base, Node):
+            yield result, base
+
+
 def facts_of(target: Any) -> Facts:
     """The facts of a call's target."""
     facts = _known.get(target)
@@ -311,7 +343,9 @@ def _read_schema(op: OpOverload) -> Facts:
             may.append((k_or_all, sources))
     packet = str(op.overloadpacket).rpartition(".")[2]
     name, results, typed = _functional(op, written)
-    unmarked = not (same or views or may or written)
+    # A number shares no storage: the size of a tensor, for one.
+    holds_tensors = any("Tensor" in str(r.type) for r in returns)
+    unmarked = not (same or views or may or written) and holds_tensors
     return Facts(
         name=name,
         parameters=parameters,
@@ -326,6 +360,7 @@ def _read_schema(op: OpOverload) -> Facts:
         impure=torch.Tag.nondeterministic_seeded in op.tags or not (returns or written),
         is_copy=name == "aten.copy.default",
         is_clone=name == "aten.clone.default",
+        is_clone_of_same_type=name in _CLONES_OF_SAME_TYPE,
         is_assertion=not (returns or written),
     )
 

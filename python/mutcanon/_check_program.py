@@ -14,7 +14,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
-from mutcanon._check_facts import Facts, facts_of
+from mutcanon._check_facts import Facts, facts_of, written_by_custom
 from mutcanon._check_rows import rows_of
 from mutcanon._check_types import word
 from mutcanon.errors import InvalidProgramError
@@ -62,7 +62,7 @@ def encode(ep: ExportedProgram, types: Types, lowered_from: ExportedProgram | No
         inputs, outputs = _as_before(inputs, outputs, lowered_from)
     writer = _Writer(ep.graph_module, types, ep.range_constraints)
     if lowered_from is not None:
-        writer.skips_assertions = writer.reads_rows = True
+        writer.is_lowered = True
         # Nodes that share a spec share memory in a plan of executorch.
         specs = ((n, n.meta.get("spec")) for n in inputs)
         writer.memory = {id(spec): n for n, spec in specs if spec is not None}
@@ -141,7 +141,8 @@ class _Writer:
         self.ranges = ranges
         self.indent = indent
         self.lines: list[str] = []
-        self.skips_assertions = self.reads_rows = False
+        #: Whether it is a program that executorch goes on with, which does some things its own way.
+        self.is_lowered = False
         #: The input that has the memory of a spec.
         self.memory: dict[int, Node] = {}
         #: What stands for a node where it is not called by its name.
@@ -218,19 +219,20 @@ class _Writer:
         if place is not None and facts.is_allocation:
             self.words[node] = f"%{place.name}"
             return
-        if not (self.skips_assertions and facts.is_assertion):
+        if not (self.is_lowered and facts.is_assertion):
             self._any(node, None, facts)
 
     def _any(self, node: Node, name: str | None, facts: Facts) -> None:
-        rows = rows_of(node) if self.reads_rows else None
+        rows = rows_of(node) if self.is_lowered else None
         arguments = rows or facts.bind(node)
         flat: list[str] = []
         for argument in arguments:
             self._argument(argument, flat)
-        if facts.is_clone:
+        is_clone = facts.is_clone or (facts.is_clone_of_same_type and self._keeps_type(node))
+        if is_clone:
             # It looks as its own type says, and has the values of its argument.
             arguments, flat = [arguments[0]] * 2, [flat[0]] * 2
-        if len(flat) == 2 and (facts.is_clone or (facts.is_copy and flat[1][0] == "%")):
+        if len(flat) == 2 and (is_clone or (facts.is_copy and flat[1][0] == "%")):
             self.types.prove([node, *arguments], self.ranges)
             head = "copy"
         else:
@@ -239,8 +241,20 @@ class _Writer:
             head = "call rows"
         if facts.typed:
             flat.append(self.types.result(node.meta.get("val")))
-        clauses = facts.clauses(node, arguments, self._word)
+        clauses = list(facts.clauses(node, arguments, self._word))
+        if self.is_lowered:
+            # ExecuTorch unwraps the operator, which then writes its arguments themselves.
+            for result, written in written_by_custom(node):
+                clauses += [f"; same {result} {self._word(written)}"]
+                clauses += [f"; writes {self._word(written)} {result}"]
         self._line(node, " ".join([head, *flat, *clauses]))
+
+    def _keeps_type(self, node: Node) -> bool:
+        source = node.args[0] if node.args else None
+        types = [
+            self.types.result(n.meta.get("val")) for n in (node, source) if isinstance(n, Node)
+        ]
+        return len(types) == 2 and types[0] == types[1]
 
     def _argument(self, value: Any, flat: list[str]) -> None:
         if isinstance(value, Node):

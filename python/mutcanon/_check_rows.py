@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,7 @@ def rows_of(node: Node) -> list[Any] | None:
     if op not in _ROW_WRITERS:
         return None
     over, dim, which, values, region = _ROW_WRITERS[op](node) or (None, 0, (), None, ())
-    if over is None or not isinstance(values, Node) or not _is_static(region):
+    if over is None or not isinstance(values, Node):
         return None
     return [over, dim, *which, *_elements(values, region)]
 
@@ -139,13 +140,13 @@ def _range(rows: range) -> tuple[Any, ...]:
     return "rows", rows.start, rows.stop, rows.step
 
 
-def _elements(values: Node, region: Sequence[int]) -> tuple[Any, ...]:
+def _elements(values: Node, region: Sequence[Any]) -> tuple[Any, ...]:
     """The elements of values that broadcast to a region, in order.
 
     A view has the elements of what it shows, in order; so has a tensor that becomes another one of
     as many elements by broadcasting.
     """
-    while _is_static(_shape(values)) and math.prod(_shape(values)) == math.prod(region):
+    while statically_known_true(math.prod(_shape(values)) == math.prod(region)):
         op = _op(values)
         if op in (aten.view_copy.default, aten.view.default, aten.view_copy.out):
             values = _argument(values, 0)
@@ -187,7 +188,3 @@ def _arguments(node: Node) -> list[Any]:
 
 def _shape(node: Node) -> tuple[Any, ...]:
     return tuple(node.meta["val"].shape)
-
-
-def _is_static(sizes: Sequence[Any]) -> bool:
-    return all(isinstance(n, int) for n in sizes)

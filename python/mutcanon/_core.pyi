@@ -90,15 +90,21 @@ class Flow:
     `nodes` holds for each node its kind (0 placeholder, 1 fresh, 2 alias), for an alias a count and
     the values that it may alias, then a count and the values it reads, a count and those it writes.
     `outputs` is as in `Problem`. `candidates` holds for each its node, its result, the value that
-    it would write over, a count and the operands that must lie elsewhere.
+    it would write over, a count and the operands that must lie elsewhere. `identities` are nodes
+    that copy their only operand.
     """
 
     def __new__(
-        cls, nodes: list[int], outputs: list[int], candidates: list[int], names: list[str]
+        cls,
+        nodes: list[int],
+        outputs: list[int],
+        candidates: list[int],
+        identities: list[int],
+        names: list[str],
     ) -> Flow: ...
     def schedule(
         self,
-    ) -> tuple[list[tuple[str, int | None]], list[tuple[int, bool, int]]]: ...
+    ) -> tuple[list[tuple[str, int | None]], list[tuple[int, bool, int]], list[bool]]: ...
     def text(self) -> str: ...
 
 def in_place_reasons() -> list[tuple[str, str, str]]: ...

@@ -99,6 +99,20 @@ def is_clone(op: Any) -> bool:
     )
 
 
+def keeps_values(target: Any) -> bool:
+    """Whether the operator returns its operand's values unless it changes the layout or type."""
+    op = aten_op(target)
+    return is_clone(op) or op in (
+        torch.ops.aten.alias_copy.default,
+        torch.ops.aten.detach_copy.default,
+        torch.ops.aten.expand_copy.default,
+        torch.ops.aten.lift_fresh_copy.default,
+        torch.ops.aten.slice_copy.Tensor,
+        torch.ops.aten._to_copy.default,
+        torch.ops.dim_order_ops._to_dim_order_copy.default,
+    )
+
+
 def is_delegate_call(node: Any) -> bool:
     """Whether the node calls a backend."""
     return node.target is _module("executorch.exir.delegate").executorch_call_delegate

@@ -80,6 +80,7 @@ class FlowExtract:
         outputs: The output node's arguments.
         targets: For each output the placeholder that it mutates, or None.
         candidates: Those of the flow.
+        identities: Nodes that only copy their operand.
         refused: Nodes whose in-place form the kernel does not take, with the missing fact.
     """
 
@@ -88,6 +89,7 @@ class FlowExtract:
     outputs: list[Any]
     targets: list[Node | None]
     candidates: list[Candidate]
+    identities: list[Node]
     refused: list[tuple[Node, str]]
 
 
@@ -123,8 +125,10 @@ def extract_flow(
         else:
             codes += (2, builder.numbers[target], builder.numbers[value])
     candidates = list(_custom_operators(nodes))
+    identities: list[Node] = []
     refused: list[tuple[Node, str]] = []
     if reinplace:
+        identities = [n for n in nodes if _is_identity(n)]
         forms = _forms(nodes, _Constants(ep), refused)
         extra = {n: form for n in nodes if n not in forms and (form := extra_form(n)) is not None}
         candidates += [Candidate(n, n, form.over, form.operands, form) for n, form in forms.items()]
@@ -134,9 +138,27 @@ def extract_flow(
         builder.codes,
         codes,
         [c for candidate in candidates for c in builder.candidate(candidate)],
+        [builder.numbers[n] for n in identities],
         [n.name for n in nodes],
     )
-    return FlowExtract(flow, nodes, outputs, targets, candidates, refused)
+    return FlowExtract(flow, nodes, outputs, targets, candidates, identities, refused)
+
+
+def _is_identity(node: Node) -> bool:
+    """Whether the node copies its only operand and changes neither values nor layout."""
+    if node.op != "call_function" or not _executorch.keeps_values(node.target):
+        return False
+    operands = node.all_input_nodes
+    if len(operands) != 1 or any(_is_control_flow(user) for user in node.users):
+        return False
+    layouts = Layouts()
+    numbers = [layouts.number(n.meta.get("val")) for n in (node, operands[0])]
+    return numbers[0] == numbers[1] != 0
+
+
+def _is_control_flow(node: Node) -> bool:
+    """Whether the node's operands must not share storage with one another (semantics 4.6)."""
+    return isinstance(node.target, HigherOrderOperator) and not _executorch.is_delegate_call(node)
 
 
 def mutation_targets(ep: ExportedProgram) -> list[Node | None]:

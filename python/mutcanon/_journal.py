@@ -10,8 +10,10 @@ are read, not gigabytes, from a URL too.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import time
 from typing import Any, NamedTuple, Protocol
 
@@ -77,6 +79,8 @@ class Journal:
         for path in _store.files(directory, ".jsonl"):
             self._read(path)
         self._writer: _Writer | None = None
+        #: Why something that is done could not be noted; the next run does it again.
+        self.trouble: Exception | None = None
 
     def _read(self, path: str) -> None:
         start = 0
@@ -105,15 +109,21 @@ class Journal:
         """Adds a file that is done."""
         if self._read_only:
             return
-        if self._writer is None:
-            self._writer = _open(self._own)
         key = json.dumps([self._settings, name, before, after])
-        self._writer.add(f"{json.dumps(outcome)}\t{key}\n".encode())
+        try:
+            if self._writer is None:
+                self._writer = _open(self._own)
+            self._writer.add(f"{json.dumps(outcome)}\t{key}\n".encode())
+        except Exception as error:  # a full disk, a store that is away: the batch goes on
+            self.trouble = error
 
     def close(self) -> None:
         """Makes sure that everything is written."""
-        if self._writer is not None:
-            self._writer.close()
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        except Exception as error:
+            self.trouble = error
 
 
 class _Place(NamedTuple):
@@ -136,14 +146,20 @@ class _Appends:
 
     def __init__(self, path: str) -> None:
         _store.make_parent(path)
+        self._is_torn = False
         self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (closed by close)
         if size := self._file.tell():
             self._file.seek(size - 1)
-            if self._file.read(1) != b"\n":
-                self._file.write(b"\n")  # after a line that a killed process left half written
+            self._is_torn = self._file.read(1) != b"\n"  # a process was killed in the middle
 
     def add(self, line: bytes) -> None:
-        self._file.write(line)
+        if self._is_torn:
+            line = b"\n" + line
+        # A disk that is full may take a part of it.
+        self._is_torn = True
+        self._is_torn = self._file.write(line) != len(line)
+        if self._is_torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         self._file.close()

@@ -13,11 +13,10 @@ import glob
 import os
 import re
 import secrets
+import stat
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from mutcanon.errors import UnsupportedError
 
@@ -56,7 +55,13 @@ def is_url(path: str) -> bool:
 
 def plain(path: str) -> str:
     """The path without the `file://` that some tools put before local ones."""
-    return url2pathname(unquote(urlsplit(path).path)) if path.startswith("file://") else path
+    if not path.startswith("file://"):
+        return path
+    # Only here: to import it takes longer than to check a file.
+    from urllib.parse import unquote, urlsplit
+    from urllib.request import url2pathname
+
+    return url2pathname(unquote(urlsplit(path).path))
 
 
 def join(directory: str, name: str) -> str:
@@ -199,6 +204,15 @@ def _file_system(url: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:  # no plug-in, or an unknown protocol
         raise UnsupportedError(f"{url}: {error}", code="needs_plugin") from error
     return fs, path
+
+
+def require_file(path: str) -> None:
+    """Refuses what a read could wait for without end: a pipe, a terminal, a socket."""
+    if is_url(path):
+        return
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a directory the system says itself
+        raise UnsupportedError(f"{path}: no file, but a pipe or device", code="unknown_format")
 
 
 def size(path: str) -> int:

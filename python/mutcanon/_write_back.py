@@ -59,7 +59,8 @@ class InPlaceReport:
     Attributes:
         node: Its name.
         over: The name of what it would overwrite; None where no kernel takes it.
-        code: "in_place", "direct" (computed into its target), or the reason why not.
+        code: "in_place", "direct" (computed into its target), "left_out" (a copy that changes
+            nothing), or the reason why not.
         fact: The node to blame, or the fact that was missing.
     """
 
@@ -73,7 +74,8 @@ def report_in_place(ep: ExportedProgram) -> list[InPlaceReport]:
     """Says of each node of an edge program whether it will be computed in place, or why not."""
     minimal = canonicalize(ep, form="minimal")
     extract = extract_flow(minimal, reinplace=True)
-    return _reports(extract, extract.flow.schedule()[0])
+    verdicts, _, left_out = extract.flow.schedule()
+    return _reports(extract, verdicts, left_out)
 
 
 def carry_out(
@@ -99,13 +101,14 @@ def carry_out(
     """
     own = _own_copy(ep)
     extract = extract_flow(own, reinplace=reinplace, extra_form=extra_form)
-    verdicts, steps = extract.flow.schedule()
-    for report in _reports(extract, verdicts):
+    verdicts, steps, left_out = extract.flow.schedule()
+    for report in _reports(extract, verdicts, left_out):
         logger.debug("%s over %s: %s %s", report.node, report.over, report.code, report.fact)
 
     editor = _Editor(extract)
     editor.compute_in_place([code == "in_place" for code, _ in verdicts])
     editor.write_back(steps)
+    editor.leave_out(left_out)
     old = own.graph_signature
     signature = _signature(old, editor.outputs, drop_outputs, state_parameters)
     kept = [
@@ -138,13 +141,19 @@ def _start_from_values(
             node.meta["et_init_buffer"] = True
 
 
-def _reports(extract: FlowExtract, verdicts: list[tuple[str, int | None]]) -> list[InPlaceReport]:
+def _reports(
+    extract: FlowExtract, verdicts: list[tuple[str, int | None]], left_out: list[bool]
+) -> list[InPlaceReport]:
     reports = [InPlaceReport(n.name, None, "kernel", fact) for n, fact in extract.refused]
     for candidate, (code, blame) in zip(extract.candidates, verdicts, strict=True):
         fact = "" if blame is None else extract.nodes[blame].name
         if code == "in_place" and candidate.form is None and candidate.argument is None:
             code = "direct"
         reports.append(InPlaceReport(candidate.node.name, candidate.over.name, code, fact))
+    for node, is_left_out in zip(extract.identities, left_out, strict=True):
+        if is_left_out:
+            (operand,) = node.all_input_nodes
+            reports.append(InPlaceReport(node.name, operand.name, "left_out"))
     return reports
 
 
@@ -209,6 +218,14 @@ class _Editor:
                 self.outputs[i] = builder.call(
                     aten.copy_.default, target, value_of[i], val=target.meta["val"]
                 )
+
+    def leave_out(self, decided: list[bool]) -> None:
+        """Has the readers of a copy read what it copies."""
+        for node, is_left_out in zip(self._extract.identities, decided, strict=True):
+            if is_left_out:
+                (operand,) = node.all_input_nodes
+                node.replace_all_uses_with(operand)
+                node.graph.erase_node(node)
 
 
 def _clone_before(argument: MutatedArgument) -> None:

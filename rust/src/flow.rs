@@ -57,6 +57,8 @@ pub struct Flow {
     pub outputs: Vec<Output>,
     /// Candidates; of those for one result the first that is possible wins.
     pub candidates: Vec<Candidate>,
+    /// Nodes that copy their only operand and change nothing: a clone, an expansion to the same sizes.
+    pub identities: Vec<ValueId>,
 }
 
 impl Flow {
@@ -108,6 +110,11 @@ impl Flow {
                 }
                 Output::User(value) if !known(value) => return refuse(format!("output {i}: an unknown value")),
                 Output::User(_) | Output::Other => {}
+            }
+        }
+        for (i, &v) in self.identities.iter().enumerate() {
+            if !known(&v) || self.node(v).reads.len() != 1 || self.node(v).storage != Storage::Fresh {
+                return refuse(format!("identity {i}: no new value of one operand"));
             }
         }
         for (i, c) in self.candidates.iter().enumerate() {

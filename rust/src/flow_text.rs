@@ -9,6 +9,7 @@
 //! output %w
 //! other
 //! candidate %v over %p              # then: reads %x, and: as %r where the result is another node
+//! identity %c                       # copies its operand unchanged
 //! ```
 
 use std::collections::HashMap;
@@ -55,6 +56,10 @@ impl Parser {
                 self.flow.outputs.push(Output::User(value));
             }
             ["other"] => self.flow.outputs.push(Output::Other),
+            ["identity", value] => {
+                let value = self.find(value)?;
+                self.flow.identities.push(value);
+            }
             ["candidate", node, "over", over, rest @ ..] => {
                 let (rest, operands) = split(rest, "reads");
                 let node = self.find(node)?;
@@ -144,6 +149,9 @@ pub fn print(flow: &Flow) -> String {
         }
         out.push('\n');
     }
+    for &v in &flow.identities {
+        let _ = writeln!(out, "identity {}", flow.name(v));
+    }
     out
 }
 
@@ -161,6 +169,10 @@ pub fn print_schedule(flow: &Flow, schedule: &Schedule) -> String {
                 writeln!(out, "refused {result} over {over}: {}{blame}", r.code)
             }
         };
+    }
+    for (&v, &is_left_out) in flow.identities.iter().zip(&schedule.left_out) {
+        let verdict = if is_left_out { "left out" } else { "copied" };
+        let _ = writeln!(out, "{verdict} {}", flow.name(v));
     }
     for placed in &schedule.steps {
         let at = flow.nodes.get(placed.before).map_or("the end".into(), |_| flow.name(ValueId::new(placed.before)));

@@ -341,7 +341,8 @@ impl Round<'_> {
     fn disjoint(&mut self, slots: &[(Slot, ValueId)], code: Code) {
         let (fixed, free): (Vec<_>, Vec<_>) =
             slots.iter().copied().partition(|&(_, v)| self.view.frontier(v).is_empty());
-        // For each storage, who shares it, and what stood in its place before.
+        // For each storage, who shares it, and what stood in its place before: the first, and the first with another
+        // origin. Whoever comes later differs from one of them, or from none.
         let mut owners: BTreeMap<ValueId, Vec<(ValueId, ValueId)>> = BTreeMap::new();
         for (slot, value) in fixed.into_iter().chain(free) {
             let origins = self.view.origins(value);
@@ -354,7 +355,10 @@ impl Round<'_> {
                 continue;
             }
             for (root, origin) in origins {
-                owners.entry(root).or_default().push((origin, value));
+                let known = owners.entry(root).or_default();
+                if known.first().is_none_or(|&(before, _)| known.len() < 2 && before != origin) {
+                    known.push((origin, value));
+                }
             }
         }
     }

@@ -241,17 +241,27 @@ struct Flow {
 #[pymethods]
 impl Flow {
     #[new]
-    fn new(nodes: Vec<i64>, outputs: Vec<i64>, candidates: Vec<i64>, names: Vec<String>) -> PyResult<Self> {
-        let nodes = read_nodes(&nodes, names)?;
-        let inner =
-            crate::flow::Flow { nodes, outputs: read_outputs(&outputs)?, candidates: read_candidates(&candidates)? };
+    fn new(
+        nodes: Vec<i64>,
+        outputs: Vec<i64>,
+        candidates: Vec<i64>,
+        identities: Vec<u32>,
+        names: Vec<String>,
+    ) -> PyResult<Self> {
+        let inner = crate::flow::Flow {
+            nodes: read_nodes(&nodes, names)?,
+            outputs: read_outputs(&outputs)?,
+            candidates: read_candidates(&candidates)?,
+            identities: identities.into_iter().map(ValueId).collect(),
+        };
         inner.validate()?;
         Ok(Flow { inner })
     }
 
-    /// What becomes of each candidate, as (code, blame), and the write-back, as (before, is a save, output).
+    /// What becomes of each candidate, as (code, blame), the write-back, as (before, is a save, output), and whether
+    /// each identity is left out.
     #[allow(clippy::type_complexity)]
-    fn schedule(&self, py: Python<'_>) -> (Vec<(&'static str, Option<u32>)>, Vec<(usize, bool, usize)>) {
+    fn schedule(&self, py: Python<'_>) -> (Vec<(&'static str, Option<u32>)>, Vec<(usize, bool, usize)>, Vec<bool>) {
         let schedule = py.detach(|| reinplace::schedule(&self.inner));
         let verdicts = schedule.verdicts.iter().map(|v| match v {
             Verdict::InPlace => ("in_place", None),
@@ -262,7 +272,7 @@ impl Flow {
             Step::Save(output) => (p.before, true, output),
             Step::Write(output) => (p.before, false, output),
         });
-        (verdicts.collect(), steps.collect())
+        (verdicts.collect(), steps.collect(), schedule.left_out.clone())
     }
 
     fn text(&self) -> String {

@@ -13,6 +13,9 @@
 //! All write-backs are placed as if nothing were done in place. Doing something in place only takes a write-back away,
 //! and is allowed only where it keeps every other one at its position, so that no decision has to be revised.
 //!
+//! *Identities*. A node that only copies its operand is left out, and its readers read the operand, where nothing
+//! writes to the operand between the copy and the last of them. That is decided last, so that it prevents no write.
+//!
 //! Candidates are visited backwards. The readers of a candidate's result are then known in full, those included that
 //! reach it through later in-place writes, and each question is about two storages: the one that would be overwritten
 //! and the one that would cease to exist. Values that may share storage are kept in one class by union-find.
@@ -59,6 +62,8 @@ pub struct Schedule {
     pub verdicts: Vec<Verdict>,
     /// In execution order. A mutation without a step is in place, or changes nothing.
     pub steps: Vec<Placed>,
+    /// For each identity, whether its readers can read its operand.
+    pub left_out: Vec<bool>,
 }
 
 /// Decides. The flow must have been validated.
@@ -89,9 +94,55 @@ pub fn schedule(flow: &Flow) -> Schedule {
         };
         is_settled[result] = verdicts[c] == Verdict::InPlace;
     }
-    let in_place = decider.in_place;
-    let steps = decider.times.steps(|output| in_place[output]);
-    Schedule { verdicts, steps }
+    let Decider { mut classes, times, in_place, .. } = decider;
+    let steps = times.steps(|output| in_place[output]);
+    let left_out = leave_out(flow, &mut classes, &verdicts, &steps);
+    Schedule { verdicts, steps, left_out }
+}
+
+/// Decides about the identities, when all writes are known.
+fn leave_out(flow: &Flow, classes: &mut Classes, verdicts: &[Verdict], steps: &[Placed]) -> Vec<bool> {
+    // A moment is twice a position, or one more for what happens at a node.
+    let at = |node: ValueId| 2 * node.index() + 1;
+    let mut writes = Vec::new();
+    let mut is_writer = vec![false; flow.nodes.len()];
+    for (c, _) in flow.candidates.iter().zip(verdicts).filter(|(_, v)| **v == Verdict::InPlace) {
+        writes.push((c.over, at(c.node)));
+        is_writer[c.node.index()] = true;
+    }
+    for placed in steps {
+        if let Step::Write(o) = placed.step
+            && let Output::Mutation { target, .. } = flow.outputs[o]
+        {
+            writes.push((target, 2 * placed.before));
+        }
+    }
+    for (i, node) in flow.nodes.iter().enumerate() {
+        writes.extend(node.writes.iter().map(|&w| (w, at(ValueId::new(i)))));
+    }
+    let mut written = vec![Vec::new(); flow.nodes.len()];
+    for (value, moment) in writes {
+        written[classes.of(value).index()].push(moment);
+    }
+    let decide = |&copy: &ValueId| {
+        let operand = flow.node(copy).reads[0];
+        let (old, new) = (classes.of(operand), classes.of(copy));
+        let is_private = !is_writer[copy.index()]
+            && new != old
+            && classes.outputs[new.index()].is_empty()
+            && classes.placeholders[new.index()].is_empty()
+            && written[new.index()].is_empty();
+        let last = classes.last_read[new.index()].unwrap_or(copy);
+        let is_written_meanwhile = |&moment: &usize| (at(copy)..=at(last)).contains(&moment);
+        if !is_private || written[old.index()].iter().any(is_written_meanwhile) {
+            return false;
+        }
+        let known = std::mem::take(&mut written[old.index()]);
+        classes.union(operand, copy);
+        written[classes.of(operand).index()] = known;
+        true
+    };
+    flow.identities.iter().map(decide).collect()
 }
 
 /// Classes of values that may share storage, with who reads and writes each.

@@ -10,6 +10,8 @@ pub struct View<'p> {
     collapsed: &'p [bool],
     base: Vec<ValueId>,
     storage: Vec<Roots>,
+    /// Where a path of views with one parent each ends: at a collapsed copy, a storage, or several parents.
+    end: Vec<ValueId>,
 }
 
 /// The values whose storage may be shared: nearly always exactly one.
@@ -35,8 +37,13 @@ impl<'p> View<'p> {
         let n = problem.values.len();
         let mut base: Vec<ValueId> = Vec::with_capacity(n);
         let mut storage: Vec<Roots> = Vec::with_capacity(n);
+        let mut end: Vec<ValueId> = Vec::with_capacity(n);
         for (i, value) in problem.values.iter().enumerate() {
             let me = ValueId::new(i);
+            end.push(match &value.def {
+                Def::Alias(of) if of.len() == 1 => end[of[0].index()],
+                _ => me,
+            });
             match &value.def {
                 Def::Copy { source, .. } if collapsed[i] => {
                     base.push(base[source.index()]);
@@ -53,7 +60,7 @@ impl<'p> View<'p> {
                 }
             }
         }
-        View { problem, collapsed, base, storage }
+        View { problem, collapsed, base, storage, end }
     }
 
     /// The value that readers of `value` read.
@@ -72,16 +79,14 @@ impl<'p> View<'p> {
     /// outermost collapsed copy on the path to it, or the same one. Sorted.
     #[must_use]
     pub fn origins(&self, value: ValueId) -> Vec<(ValueId, ValueId)> {
-        let mut value = value;
-        while let (false, Def::Alias(of)) = (self.collapsed[value.index()], self.problem.def(value)) {
-            // A value with several parents is rare, and needs care not to visit one twice.
-            let [parent] = of[..] else { return self.origins_of_many(value) };
-            value = parent;
-        }
+        let value = self.end[value.index()];
         if self.collapsed[value.index()] {
-            self.storage(value).iter().map(|&root| (root, value)).collect()
-        } else {
-            vec![(value, value)]
+            return self.storage(value).iter().map(|&root| (root, value)).collect();
+        }
+        match self.problem.def(value) {
+            // A value with several parents is rare, and needs care not to visit one twice.
+            Def::Alias(_) => self.origins_of_many(value),
+            _ => vec![(value, value)],
         }
     }
 

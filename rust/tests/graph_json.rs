@@ -285,3 +285,54 @@ fn deep_nesting_is_refused_where_it_is_read_and_free_where_it_is_skipped() {
     let lists = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     model::read(&spoil(&good(), "1e999", &lists), Form::Portable).unwrap();
 }
+
+#[test]
+fn sharing_of_everything_with_everything_is_refused_before_it_takes_memory() {
+    let names = |prefix: &str, n: usize| (0..n).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+    let wide = |n| {
+        let (new, views) = (names("f", n), names("v", n));
+        let mut nodes: Vec<_> = new.iter().map(|f| node("torch.ops.aten.clone.default", &[("self", "a")], f)).collect();
+        let all: Vec<_> = new.iter().map(|f| ("x", f.as_str())).collect();
+        nodes.push(node("torch.ops.unknown.op.default", &all, "u"));
+        nodes.extend(views.iter().map(|v| node("torch.ops.aten.view.default", &[("self", "u")], v)));
+        let outputs: Vec<_> = ["a", "b"].into_iter().chain(views.iter().map(String::as_str)).collect();
+        let values: Vec<_> = new.iter().chain(&views).map(String::as_str).chain(["u"]).collect();
+        program(&nodes, &outputs, &values)
+    };
+    model::read(&wide(100), Form::Portable).unwrap();
+    assert_refused("1000 with 1000", "too_large", &wide(1000));
+}
+
+#[test]
+fn names_that_would_fill_our_memory_are_refused() {
+    let long = "n".repeat(2000);
+    let spoilt = [
+        ("of a value", r#""name": "v"}"#, format!(r#""name": "{long}"}}"#)),
+        ("of a target", r#""user_input_name": "a""#, format!(r#""user_input_name": "{long}""#)),
+    ];
+    for (what, part, by) in spoilt {
+        assert_refused(what, "too_large", &good().replace(part, &by));
+    }
+    let bare = node("torch.ops.higher_order.cond", &[], "y");
+    let body = graph(&[], &["a"], &[]);
+    let argument = format!(r#"{{"name": "", "arg": {{"as_graph": {{"name": "{long}", "graph": {body}}}}}}}"#);
+    let call = bare.replace(r#""inputs": []"#, &format!(r#""inputs": [{argument}]"#));
+    assert_refused("of a body", "too_large", &program(&[call], &["y"], &["y"]));
+}
+
+#[test]
+fn chains_of_views_and_of_copies_take_time_by_their_length() {
+    let n = 60_000;
+    let names: Vec<_> = (0..n).map(|i| format!("v{i}")).collect();
+    let before = |i: usize| if i == 0 { "x" } else { names[i - 1].as_str() };
+    let outputs: Vec<_> = ["a", "b"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let values = &outputs[2..];
+    let views: Vec<_> =
+        (0..n).map(|i| node("torch.ops.aten.view.default", &[("self", before(i))], &names[i])).collect();
+    let copies: Vec<_> = (0..n).map(|i| copy("a", before(i), &names[i])).collect();
+    for nodes in [views, copies] {
+        let start = std::time::Instant::now();
+        model::read(&program(&nodes, &outputs, values), Form::Portable).unwrap();
+        assert!(start.elapsed().as_secs() < 10); // by the square it would be a minute
+    }
+}

@@ -4,7 +4,9 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation)]
 
-use std::io::{self, Write};
+use std::fs::File as Disk;
+use std::io::{self, Read, Seek, Write};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use mutcanon::pt2::zip::{Archive, Body, write};
 
@@ -191,6 +193,45 @@ fn junk_behind_the_archive_is_tolerated_as_torch_does() {
     assert_eq!(Archive::open(bytes).unwrap().entries().len(), 4);
 }
 
+/// A new file, which is gone from its folder at once.
+fn unnamed(contents: &[u8]) -> Disk {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("mutcanon-zip-{}-{number}", std::process::id()));
+    let mut file = Disk::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    file.write_all(contents).unwrap();
+    file
+}
+
+#[test]
+fn between_files_the_same_is_written() {
+    // Longer than what is copied in one piece, before and behind what changes.
+    let weights: Vec<u8> = (0..20 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut files = sample();
+    files[0].data = weights[..9 << 20].into();
+    files[2].data = weights;
+    let bytes = zip(&files).bytes;
+    let (source, mut out) = (unnamed(&bytes), unnamed(b""));
+    let archive = Archive::open(source).unwrap();
+    write(&archive, |i| Ok((i == 1).then(|| Text(b"{\"longer\": 1}".to_vec()))), &mut out).unwrap();
+    let mut written = Vec::new();
+    out.rewind().unwrap();
+    out.read_to_end(&mut written).unwrap();
+    assert!(written == replace(&bytes, 1, b"{\"longer\": 1}"));
+}
+
+#[test]
+fn a_source_that_shrinks_while_it_is_copied_is_noticed() {
+    let mut files = sample();
+    files[0].data = vec![7; 9 << 20];
+    let source = unnamed(&zip(&files).bytes);
+    let archive = Archive::open(source.try_clone().unwrap()).unwrap();
+    source.set_len(1 << 20).unwrap();
+    let error = write(&archive, |_| Ok(None::<Text>), &mut unnamed(b"")).unwrap_err();
+    assert_eq!(error.code(), "truncated");
+}
+
 /// A way to spoil an archive, and the code with which it is refused.
 type Attack = (&'static str, &'static str, fn(&mut Zip));
 
@@ -246,6 +287,11 @@ const ATTACKS: &[Attack] = &[
     ("a stored entry with two sizes", "false_size", |z| put(&mut z.bytes, z.records[0] + 24, &500u32.to_le_bytes())),
     ("an entry of 4 GiB", "false_size", |z| put(&mut z.bytes, z.records[0] + 20, &[0xff; 8])),
     ("an extra field longer than the entry", "false_size", |z| put(&mut z.bytes, z.headers[3] + 28, &[0xff; 2])),
+    ("a name that leads to the parent", "unsafe_name", |z| *z = zip(&[file("m/../../.profile", b"")])),
+    ("a name that leads to the parent elsewhere", "unsafe_name", |z| *z = zip(&[file("m\\..\\x", b"")])),
+    ("a name from the root", "unsafe_name", |z| *z = zip(&[file("/etc/passwd", b"")])),
+    ("a name of a drive", "unsafe_name", |z| *z = zip(&[file("C:x", b"")])),
+    ("a name with an end in it", "unsafe_name", |z| *z = zip(&[file("m/x\0.json", b"")])),
     ("two entries of one name", "duplicate_entry", |z| {
         *z = zip(&[file("m/a", b"1"), file("m/b", b"2"), file("m/a", b"3")]);
     }),
@@ -285,6 +331,15 @@ fn a_compressed_entry_is_copied_but_not_read() {
     assert_eq!(archive.read(&archive.entries()[1], u64::MAX).unwrap_err().code(), "compressed_graph");
     let edited = Archive::open(replace(&z.bytes, 0, b"moved")).unwrap();
     assert_eq!(edited.entries()[1].size(), 0x7fff_ffff);
+}
+
+#[test]
+fn names_that_only_look_like_a_way_out_are_kept() {
+    for name in ["m/extra/a..b", "m/...", "m/x:y", "m/ü", "m/", "m//x", "m/models/a/b.json"] {
+        let bytes = zip(&[file("m/models/model.json", b"{}"), file(name, b"x")]).bytes;
+        let archive = Archive::open(replace(&bytes, 0, b"{\"a\": 1}")).unwrap();
+        assert_eq!(archive.name(&archive.entries()[1]), name.as_bytes());
+    }
 }
 
 #[test]

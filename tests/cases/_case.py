@@ -33,6 +33,7 @@ class Case:
         reasons: The codes for which copies of the portable form stay.
         stops: The decomposition at which stock torch raises, if it does.
         lost: Decomposition -> what stock torch lost of the program, which nobody can restore.
+        since: The first torch that exports the program; empty if all do.
         not_exported: The error of torch.export.export, if it refuses the program.
     """
 
@@ -48,6 +49,7 @@ class Case:
     reasons: frozenset[str] = frozenset()
     stops: int | None = None
     lost: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    since: str = ""
     not_exported: str = ""
 
     def arguments(self, step: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -44,7 +44,12 @@ def while_loop_cache(c, n):
     return c * 2
 
 
-@case("adv-cond-branch-mutates", inputs=lambda s: (torch.zeros(3), rand(s, 3)), stops=1)
+@case(
+    "adv-cond-branch-mutates",
+    inputs=lambda s: (torch.zeros(3), rand(s, 3)),
+    stops=1,
+    since="2.11",
+)
 def cond_branch_mutates(c, x):
     """A cache is mutated inside a branch."""
 

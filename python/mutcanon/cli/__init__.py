@@ -53,6 +53,10 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except MutcanonError as error:
             fail(str(error))
+        except OSError as error:
+            if error.filename is None:
+                raise  # a pipe that nobody reads any more, for one, is click's business
+            fail(f"{error.filename}: {error.strerror} [io]")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,11 +6,10 @@ import contextlib
 import json
 import os
 import signal
-import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -72,7 +71,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
 
     wrapped.__doc__ = command.__doc__
     decorators = (
-        click.argument("paths", nargs=-1, required=True),
+        click.argument("paths", nargs=-1, required=True, type=click.Path()),
         click.option(
             "--form",
             type=click.Choice(["portable", "minimal"]),
@@ -100,6 +99,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--journal",
             metavar="DIR",
+            type=click.Path(file_okay=False),
             help="Where to note what is done, so that a second run skips it.",
         ),
         click.option(
@@ -128,19 +128,28 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
+class Ending(NamedTuple):
+    """How a batch ended: with which exit code, and whether every file had its turn."""
+
+    exit_code: int
+    is_whole: bool
+
+
 def run(
     units: Sequence[Unit],
     settings: Settings,
     options: Options,
     show: Callable[[Outcome], None],
-) -> NoReturn:
-    """Carries out a batch and ends the command.
+    note: Callable[[Outcome], None] | None = None,
+) -> Ending:
+    """Carries out a batch and prints what came of it.
 
     Args:
         units: All files; those of other shards are left out here.
         settings: What is to be done with each.
         options: How.
-        show: Prints what people want to know of one file; called in the order of the units.
+        show: Prints what people want to know of one file, unless JSON is printed.
+        note: What else is to be done with each outcome. Both are called in the order of the units.
     """
     if options.shard is not None:
         units = _batch.shard(units, *options.shard)
@@ -148,7 +157,7 @@ def run(
     summary = Summary(settings.command, len(units))
     position = {unit.source: i for i, unit in enumerate(units)}
     with _stoppable() as stop, progress(settings.command, units) as move:
-        in_order = _InOrder(partial(_print, options.as_json, show))
+        in_order = _InOrder(*filter(None, (_print_json if options.as_json else show, note)))
         try:
             for outcome in _batch.run(units, settings, _engine(options), stop, journal):
                 summary.add(outcome)
@@ -164,20 +173,26 @@ def run(
             if journal is not None:
                 journal.close()
         in_order.flush()
+    if journal is not None and journal.trouble is not None:
+        messages().print(
+            f"not all that was done could be noted in {options.journal}, and the next run does the "
+            f"rest again: {_batch.describe(journal.trouble)[1]}",
+            markup=False,
+            soft_wrap=True,
+        )
     (messages() if options.as_json else output()).print(summary)
     if stop.signal is not None:
         messages().print("interrupted: the same command goes on from here", markup=False)
-        sys.exit(EXIT_INTERRUPTED)
-    if summary.counts["failed"]:
-        sys.exit(EXIT_FAILURE)
-    sys.exit(EXIT_FOUND if summary.counts["found"] else 0)
-
-
-def _print(as_json: bool, show: Callable[[Outcome], None], outcome: Outcome) -> None:
-    if as_json:
-        click.echo(json.dumps(outcome.to_dict()))
+        exit_code = EXIT_INTERRUPTED
+    elif summary.counts["failed"]:
+        exit_code = EXIT_FAILURE
     else:
-        show(outcome)
+        exit_code = EXIT_FOUND if summary.counts["found"] else 0
+    return Ending(exit_code, is_whole=summary.counts.total() == len(units))
+
+
+def _print_json(outcome: Outcome) -> None:
+    click.echo(json.dumps(outcome.to_dict()))
 
 
 def _journal(settings: Settings, options: Options) -> Journal | None:
@@ -216,7 +231,9 @@ def _stoppable() -> Iterator[_Stop]:
 
     def handle(number: int, _frame: Any) -> None:
         if stop.signal is not None:
-            raise KeyboardInterrupt
+            # Threads in the middle of a file cannot be told to leave it. It is whole, old or new.
+            os.write(2, b"\x1b[?25h\n" if os.isatty(2) else b"\n")  # the bar hides the cursor
+            os._exit(EXIT_INTERRUPTED)
         stop.signal = number
         stop.set()
         # Not through a stream, which may be in the middle of a write.
@@ -233,18 +250,23 @@ def _stoppable() -> Iterator[_Stop]:
 class _InOrder:
     """Hands on outcomes in the order of their units, whatever the order in which they come."""
 
-    def __init__(self, hand_on: Callable[[Outcome], None]) -> None:
-        self._hand_on = hand_on
+    def __init__(self, *receivers: Callable[[Outcome], None]) -> None:
+        self._receivers = receivers
         self._waiting: dict[int, Outcome] = {}
         self._next = 0
 
     def add(self, position: int, outcome: Outcome) -> None:
         self._waiting[position] = outcome
         while self._next in self._waiting:
-            self._hand_on(self._waiting.pop(self._next))
+            self._hand_on(self._next)
             self._next += 1
 
     def flush(self) -> None:
         """Hands on the rest, where some before them never came."""
         for position in sorted(self._waiting):
-            self._hand_on(self._waiting.pop(position))
+            self._hand_on(position)
+
+    def _hand_on(self, position: int) -> None:
+        outcome = self._waiting.pop(position)
+        for receive in self._receivers:
+            receive(outcome)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def change_lines(outcome: Outcome) -> list[str]:
     """What would change in a file: a line for each program."""
-    described = [(label(outcome, model), _changes(model)) for model in outcome.models]
-    return [f"{where}: {changes}" for where, changes in described if changes]
+    described = [(label(outcome, model), changes(model)) for model in outcome.models]
+    return [f"{where}: {words}" for where, words in described if words]
 
 
 def label(outcome: Outcome, model: dict[str, Any]) -> str:
@@ -21,7 +21,8 @@ def label(outcome: Outcome, model: dict[str, Any]) -> str:
     return outcome.source if model["model"] == "model" else f"{outcome.source} [{model['model']}]"
 
 
-def _changes(model: dict[str, Any]) -> str:
+def changes(model: dict[str, Any]) -> str:
+    """What would change in a program, in a few words; nothing where nothing would."""
     report = model["report"]
     decisions = [copy["decision"] for copy in report["copies"]]
     gone, added = decisions.count("collapse"), decisions.count("insert")

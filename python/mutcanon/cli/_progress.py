@@ -6,8 +6,6 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
 from mutcanon.cli import messages
 from mutcanon.cli._summary import readable
 
@@ -24,6 +22,11 @@ _FIXED_COST = 1 << 20
 def progress(verb: str, units: Sequence[Unit]) -> Iterator[Callable[[Outcome], None]]:
     """Shows a bar while it is entered, and gives what moves it on."""
     console = messages()
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     bar = Progress(
         TextColumn(verb),
         BarColumn(),
@@ -31,7 +34,6 @@ def progress(verb: str, units: Sequence[Unit]) -> Iterator[Callable[[Outcome], N
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(compact=True),
         console=console,
-        disable=not console.is_terminal,
         transient=True,
         # Results that go to a file must not turn up here.
         redirect_stdout=sys.stdout.isatty(),

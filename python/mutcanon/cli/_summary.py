@@ -87,7 +87,7 @@ class Summary:
         at_least = "at least " if self._has_open_sizes else ""
         table.add_row("copied less in a call of each", at_least + readable(self._saved))
         seconds = time.monotonic() - self._start
-        table.add_row("read", readable(self._bytes))
+        table.add_row("size", readable(self._bytes))
         table.add_row("time", f"{seconds:.1f} s")
         return table
 

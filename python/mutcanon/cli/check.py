@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from mutcanon._repro import CONSUMERS, write_tests
 from mutcanon.cli import _batch as batch
 from mutcanon.cli import output
 from mutcanon.cli._describe import change_lines, finding_lines
+from mutcanon.cli._sarif import Log
 
 if TYPE_CHECKING:
     from mutcanon._batch import Outcome
@@ -18,7 +20,16 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.option(
-    "--repro", metavar="DIR", help="Write a small test to DIR for each finding, which fails."
+    "--repro",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Write a small test to DIR for each finding, which fails.",
+)
+@click.option(
+    "--sarif",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write a SARIF log to FILE, for code-scanning pages.",
 )
 @click.option(
     "--consumer",
@@ -32,6 +43,7 @@ def command(
     paths: tuple[str, ...],
     options: batch.Options,
     repro: str | None,
+    sarif: str | None,
     consumers: tuple[str, ...],
 ) -> None:
     """Find .pt2 archives that would change or that stock consumers get wrong.
@@ -49,7 +61,16 @@ def command(
     def show(outcome: Outcome) -> None:
         for line in [*change_lines(outcome), *finding_lines(outcome)]:
             output().print(line, markup=False, soft_wrap=True)
+
+    log = Log() if sarif is not None else None
+
+    def note(outcome: Outcome) -> None:
         if repro is not None:
             write_tests(outcome, repro)
+        if log is not None:
+            log.add(outcome)
 
-    batch.run(units, settings, options, show)
+    ending = batch.run(units, settings, options, show, note)
+    if log is not None and sarif is not None:
+        log.write(sarif, is_whole=ending.is_whole)
+    sys.exit(ending.exit_code)

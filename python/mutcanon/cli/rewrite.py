@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command("rewrite")
-@click.option("-o", "--output", "directory", metavar="DIR", help="Where the results go.")
+@click.option(
+    "-o",
+    "--output",
+    "directory",
+    metavar="DIR",
+    type=click.Path(),
+    help="Where the results go.",
+)
 @click.option("--in-place", is_flag=True, help="Replace the files themselves.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; list what would be rewritten.")
 @batch.options
@@ -55,7 +63,7 @@ def command(
             for line in change_lines(outcome):
                 output().print(line, markup=False, soft_wrap=True)
 
-    batch.run(units, settings, options, show)
+    sys.exit(batch.run(units, settings, options, show).exit_code)
 
 
 def _in_place(item: Item) -> _batch.Unit:
@@ -63,7 +71,8 @@ def _in_place(item: Item) -> _batch.Unit:
 
 
 def _units(items: list[Item], directory: str) -> list[_batch.Unit]:
-    if directory.lower().endswith(_store.SUFFIX) and not os.path.isdir(directory):
+    is_archive = directory.lower().endswith(_store.SUFFIX) or os.path.exists(directory)
+    if is_archive and not os.path.isdir(directory):
         raise click.UsageError(f"-o {directory}: results go to a directory")
     units: dict[str, _batch.Unit] = {}
     for item in items:

@@ -13,6 +13,7 @@ use crate::pt2::fault::Fault;
 use crate::pt2::graph::{Argument, Node, OutputKind, Signature};
 use crate::pt2::layouts::{Layouts, Symbols};
 use crate::pt2::scope::{Key, Scope, single};
+use crate::pt2::sharing;
 
 /// Views that conjugate or negate when they are read. A tensor's metadata in an archive does not show it, so it is
 /// followed from here through views.
@@ -265,6 +266,9 @@ impl<'s, 'p, 'a> Builder<'s, 'p, 'a> {
             ..Problem::default()
         };
         problem.validate()?;
+        if !sharing::is_bounded(&problem) {
+            return Err(Fault::TooLarge.at("values that may all share storage with one another"));
+        }
         Ok(Extract { problem, keys: self.keys })
     }
 }

@@ -38,6 +38,7 @@ faults! {
     Overlap "overlapping_entries" "two zip entries claim the same bytes"
     FalseSize "false_size" "a zip entry is not as long as it says"
     DuplicateEntry "duplicate_entry" "two zip entries have the same name"
+    UnsafeName "unsafe_name" "the name of a zip entry leads out of the archive"
     TooLarge "too_large" "more than this tool is ready to hold in memory"
     Compressed "compressed_graph" "the graph is compressed: load and save the program with torch first"
     Checksum "checksum" "the contents do not have the checksum that the directory states"
@@ -65,7 +66,12 @@ impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Fault::Truncated.at("the file"),
-            kind => Error::Io { kind, message: error.to_string() },
+            kind => {
+                // Its number is for nobody: the code is ours, and the kind says which exception it is in Python.
+                let text = error.to_string();
+                let message = text.split(" (os error ").next().unwrap_or_default().into();
+                Error::Io { kind, message }
+            }
         }
     }
 }

@@ -20,12 +20,13 @@ pub mod model;
 pub mod new_copy;
 pub mod report;
 pub mod scope;
+pub mod sharing;
 pub mod sniff;
 pub mod zip;
 
 use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use serde::Serialize;
@@ -38,7 +39,7 @@ use crate::pt2::edit::{Edited, Splice};
 use crate::pt2::fault::Fault;
 use crate::pt2::report::Report;
 use crate::pt2::sniff::Kind;
-use crate::pt2::zip::{Archive, Source};
+use crate::pt2::zip::{Archive, Output, Source};
 
 /// Nobody's graph is that long; a file that says so wants our memory.
 const MAX_GRAPH: u64 = 8 << 30;
@@ -247,10 +248,12 @@ impl<S: Source> Contents<S> {
     }
 
     /// Writes the archive in canonical form.
-    pub fn write<W: Write>(&self, out: &mut W) -> Result<(), Error> {
+    pub fn write<W: Output<S>>(&self, out: &mut W) -> Result<(), Error> {
         let Some(archive) = &self.archive else { return Ok(()) };
         let edited = |entry| {
-            let Some(change) = self.changes.iter().find(|c| c.entry == entry) else { return Ok(None) };
+            // Entries and changes are in the order of the directory.
+            let Ok(i) = self.changes.binary_search_by_key(&entry, |c| c.entry) else { return Ok(None) };
+            let change = &self.changes[i];
             let text = match &change.text {
                 Some(text) => Cow::Borrowed(text.as_str()),
                 None => Cow::Owned(read_graph(archive, entry)?),

@@ -148,27 +148,32 @@ impl<'a> Planned<'_, 'a> {
                 collapses[copy.index()] = Some(*base);
             }
         }
+        // How many copies lie on the chain that ends in each value, before and after.
+        let mut depths: Vec<(usize, usize)> = Vec::with_capacity(collapses.len());
+        for (value, base) in self.extract.problem.values.iter().zip(&collapses) {
+            depths.push(match value.def {
+                Def::Copy { source, .. } => {
+                    let (depth, new_depth) = depths[source.index()];
+                    (depth + 1, new_depth + usize::from(base.is_none()))
+                }
+                _ => (0, 0),
+            });
+        }
         let inserted: HashSet<usize> = self.plan.inserts.iter().map(|insert| insert.output).collect();
         let mut reports = Vec::new();
         for (i, output) in self.extract.problem.outputs.iter().enumerate() {
             let Output::Mutation { value, .. } = *output else { continue };
             let (kind, target) = target(signature, i);
-            let mut report = MutationReport {
+            let (depth, new_depth) = depths[value.index()];
+            reports.push(MutationReport {
                 output: i,
                 kind,
                 target,
                 value: self.shown(value),
                 new_value: self.shown(collapses[value.index()].unwrap_or(value)),
-                depth: 0,
-                new_depth: usize::from(inserted.contains(&i)),
-            };
-            let mut link = value;
-            while let Def::Copy { source, .. } = *self.extract.problem.def(link) {
-                report.depth += 1;
-                report.new_depth += usize::from(collapses[link.index()].is_none());
-                link = source;
-            }
-            reports.push(report);
+                depth,
+                new_depth: new_depth + usize::from(inserted.contains(&i)),
+            });
         }
         reports
     }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::error::Error;
 use crate::pt2::alias_table::{self, Arguments, Facts, is_higher_order};
 use crate::pt2::fault::Fault;
-use crate::pt2::graph::{Argument, Graph, Node, Program};
+use crate::pt2::graph::{Argument, Graph, Node, Program, require_short};
 
 /// The functional copy.
 pub const COPY: &str = "torch.ops.aten.copy.default";
@@ -66,6 +66,7 @@ impl<'p, 'a> Scope<'p, 'a> {
             });
             let first = pending.len();
             pending.extend(inner);
+            pending[first..].iter().try_for_each(|(path, _)| require_short(path))?;
             pending[first..].reverse();
             scopes.push(Scope::new(graph, path, is_functional)?);
         }
@@ -112,6 +113,7 @@ impl<'p, 'a> Scope<'p, 'a> {
     }
 
     fn define(&mut self, name: &'a str, key: Key) -> Result<(), Error> {
+        require_short(name)?;
         match self.names.insert(name, key) {
             None => Ok(()),
             Some(_) => Err(Fault::DuplicateName.at(name)),

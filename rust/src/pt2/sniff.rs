@@ -22,6 +22,8 @@ pub enum Kind {
     EtRecord,
     /// An `ExecuTorch` program.
     Pte,
+    /// What Git leaves in the place of a large file that was not fetched.
+    LfsPointer,
     /// Another zip.
     Zip,
     /// Anything else.
@@ -40,6 +42,7 @@ impl Kind {
             Kind::Checkpoint => "checkpoint",
             Kind::EtRecord => "etrecord",
             Kind::Pte => "executorch_program",
+            Kind::LfsPointer => "lfs_pointer",
             Kind::Zip => "zip",
             Kind::Unknown => "unknown",
         }
@@ -58,6 +61,7 @@ impl Kind {
             Kind::Checkpoint => "a checkpoint (torch.save): nothing to rewrite",
             Kind::EtRecord => "an ETRecord: nothing to rewrite",
             Kind::Pte => "an ExecuTorch program, which is final: rewrite the exported program, then lower it again",
+            Kind::LfsPointer => "a pointer of Git LFS to a file that is not here: git lfs pull fetches it",
             Kind::Zip => "a zip file of another kind",
             Kind::Unknown => "no file of torch's",
         }
@@ -67,8 +71,9 @@ impl Kind {
 /// What a file is that is no zip.
 pub fn bare_kind<S: Source>(source: &S) -> Result<Kind, Error> {
     let mut head = Vec::new();
-    source.range(0, 16)?.read_to_end(&mut head)?;
+    source.range(0, 32)?.read_to_end(&mut head)?;
     Ok(match head.as_slice() {
+        lfs if lfs.starts_with(b"version https://git-lfs.") => Kind::LfsPointer,
         // A flatbuffer starts with an offset, then names its schema.
         [_, _, _, _, b'E', b'T', ..] if head.len() >= 8 => Kind::Pte,
         // A pickle of protocol 2 and up, as torch.save wrote before zips.

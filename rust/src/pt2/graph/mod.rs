@@ -22,6 +22,18 @@ use crate::pt2::fault::Fault;
 /// The major version of the schema, the same since torch 2.5. Minor versions add what we skip or refuse.
 const SCHEMA_MAJOR: u64 = 8;
 
+/// torch's names are identifiers, and paths of modules. Reports repeat names, so a long one would want our memory.
+const MAX_NAME: usize = 1024;
+
+/// Refuses a name that nobody would give.
+pub fn require_short(name: &str) -> Result<(), Error> {
+    if name.len() <= MAX_NAME {
+        Ok(())
+    } else {
+        Err(Fault::TooLarge.at(format_args!("a name of {} bytes", name.len())))
+    }
+}
+
 /// An exported program.
 #[derive(Debug, serde::Deserialize)]
 pub struct Program<'a> {
@@ -303,6 +315,10 @@ impl<'a> Program<'a> {
         }
         let program = parsed.map_err(|e| Fault::BadJson.at(e))?;
         program.graph_module.graph.check_arguments()?;
+        program.graph_module.signature.output_specs.iter().try_for_each(|spec| match &spec.value.kind {
+            OutputKind::Buffer(name) | OutputKind::Parameter(name) | OutputKind::UserInput(name) => require_short(name),
+            OutputKind::User | OutputKind::Token => Ok(()),
+        })?;
         Ok(program)
     }
 

@@ -8,12 +8,14 @@
 //!
 //! Nothing in a file is trusted: sizes and offsets are checked before use, and memory is bounded by the directory.
 
+mod output;
 mod read;
 mod write;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Take};
 
+pub use output::Output;
 pub use read::{Archive, Entry};
 pub use write::{Body, write};
 

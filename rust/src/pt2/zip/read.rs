@@ -236,7 +236,11 @@ impl<S: Source> Archive<S> {
     fn check_names(&self) -> Result<(), Error> {
         let mut seen = HashSet::with_capacity(self.entries.len());
         for entry in &self.entries {
-            if !seen.insert(self.name(entry)) {
+            let name = self.name(entry);
+            if leads_out(name) {
+                return Err(Fault::UnsafeName.at(self.shown(entry)));
+            }
+            if !seen.insert(name) {
                 return Err(Fault::DuplicateEntry.at(self.shown(entry)));
             }
         }
@@ -289,6 +293,14 @@ impl<S: Source> Archive<S> {
         }
         Ok(entry.header + header.len() as u64 + u64::from(u16_at(&header, 28)))
     }
+}
+
+/// Whether whoever extracts an entry of this name would write elsewhere. We never do; but nobody who means well writes
+/// such a name, and we do not hand it on.
+fn leads_out(name: &[u8]) -> bool {
+    let is_separator = |b: &u8| matches!(b, b'/' | b'\\');
+    let is_absolute = name.first().is_some_and(is_separator) || name.get(1) == Some(&b':');
+    is_absolute || name.contains(&0) || name.split(is_separator).any(|part| part == b"..")
 }
 
 /// The end record: the only fixed point of a zip file, at its end.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::read::read;
 use super::{
-    Archive, DESCRIPTOR, END, END64, EXTRA_PADDING, EXTRA_ZIP64, Entry, LOCAL_SIZE, LOCATOR64, MAX32, Source,
+    Archive, DESCRIPTOR, END, END64, EXTRA_PADDING, EXTRA_ZIP64, Entry, LOCAL_SIZE, LOCATOR64, MAX32, Output, Source,
     extra_fields, u16_at,
 };
 use crate::error::Error;
@@ -29,7 +29,7 @@ pub trait Body {
 
 /// Writes `archive` with the contents of some entries replaced: `replaced` is asked for each entry, by its position in
 /// the directory. One body at a time is held.
-pub fn write<S: Source, W: Write, B: Body>(
+pub fn write<S: Source, W: Output<S>, B: Body>(
     archive: &Archive<S>,
     mut replaced: impl FnMut(usize) -> Result<Option<B>, Error>,
     out: &mut W,
@@ -75,7 +75,7 @@ struct Writer<'a, S, W> {
     pending: Range<u64>,
 }
 
-impl<S: Source, W: Write> Writer<'_, S, W> {
+impl<S: Source, W: Output<S>> Writer<'_, S, W> {
     /// Writes one entry, which lies before `end` in the source.
     fn entry<B: Body>(&mut self, entry: &Entry, end: u64, body: Option<&B>) -> Result<Placed, Error> {
         let record = &self.archive.directory[entry.record.clone()];
@@ -94,7 +94,7 @@ impl<S: Source, W: Write> Writer<'_, S, W> {
         if let Some(body) = body {
             body.write(self.out)?;
         } else {
-            copy(&self.archive.source, entry.data, entry.compressed, self.out)?;
+            self.out.append(&self.archive.source, entry.data, entry.compressed)?;
         }
         self.at += placed.compressed;
         if entry.has_descriptor() {
@@ -190,16 +190,8 @@ impl<S: Source, W: Write> Writer<'_, S, W> {
     /// Copies the pending range.
     fn flush(&mut self) -> Result<(), Error> {
         let Range { start, end } = self.pending;
-        copy(&self.archive.source, start, end - start, self.out)
+        Ok(self.out.append(&self.archive.source, start, end - start)?)
     }
-}
-
-/// Copies a range of the source; between files this is the kernel's work.
-fn copy<S: Source, W: Write>(source: &S, offset: u64, len: u64, out: &mut W) -> Result<(), Error> {
-    if len > 0 && io::copy(&mut source.range(offset, len)?, out)? != len {
-        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-    }
-    Ok(())
 }
 
 /// The extra fields that are not ours to set.
