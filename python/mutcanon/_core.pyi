@@ -17,6 +17,7 @@ __all__ = [
     "reasons",
     "refusals",
     "rewrite_archive",
+    "verify_archive",
 ]
 
 __version__: str
@@ -119,6 +120,14 @@ def rewrite_archive(
     form: str,
     *,
     verify: bool = False,
+    check: bool = False,
+    embed: bool = False,
+) -> str: ...
+def verify_archive(
+    before: str | PathLike[str],
+    after: str | PathLike[str],
+    form: str,
+    certificate: str | None = None,
 ) -> str: ...
 def check(case: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]: ...
 def refusals() -> list[tuple[str, str]]: ...

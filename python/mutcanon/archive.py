@@ -1,8 +1,8 @@
 """Exported programs in `.pt2` archives, without torch.
 
-`analyze` says what an archive is and what its programs need; `rewrite` writes it in canonical form.
-Both decide as `mutcanon.analyze` and `mutcanon.canonicalize` do, and neither imports torch: the
-graph is read and edited as text, everything else is copied as it is. The GIL is free while they
+`analyze` says what an archive is and what its programs need; `rewrite` writes it in canonical form;
+`verify` compares two archives, and what a certificate claims of them. The first two decide as `mutcanon.analyze` and `mutcanon.canonicalize` do, `verify` knows nothing of how they
+decide, and none imports torch: the graph is read and edited as text, everything else is copied as it is. The GIL is free while they
 work, so threads run in parallel.
 """
 
@@ -18,9 +18,19 @@ from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
 from mutcanon.errors import InternalError, InvalidProgramError, MutcanonError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-__all__ = ["ArchiveReport", "ModelReport", "Outcome", "analyze", "rewrite"]
+__all__ = [
+    "ArchiveReport",
+    "ModelReport",
+    "ModelVerdict",
+    "Outcome",
+    "Remark",
+    "Verification",
+    "analyze",
+    "rewrite",
+    "verify",
+]
 
 Form = Literal["portable", "minimal"]
 
@@ -78,10 +88,63 @@ class Outcome:
             the same bytes; "untouched", when that was so in place; or "foreign", when the file
             holds no exported program that we can work on and nothing was written.
         report: What the archive was before, and why.
+        certificate: What was collapsed and why that was right, as JSON values; None unless the
+            checker was asked.
     """
 
     action: str
     report: ArchiveReport
+    certificate: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One thing that is wrong, or that would be.
+
+    Attributes:
+        code: The kind, stable.
+        message: What it is about, and what is the matter.
+    """
+
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
+
+@dataclass(frozen=True)
+class ModelVerdict:
+    """What the checker says of one program.
+
+    Attributes:
+        model: Its name in the archive.
+        objections: What is wrong; empty when the result is right.
+        warnings: What would be wrong if the caller passed one tensor as two inputs.
+    """
+
+    model: str
+    objections: tuple[Remark, ...]
+    warnings: tuple[Remark, ...]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` says.
+
+    Attributes:
+        models: Each program.
+        certificate: The certificate of the two archives, as JSON values; it claims nothing that
+            is not so, but a result that is objected to has none worth keeping.
+    """
+
+    models: tuple[ModelVerdict, ...]
+    certificate: dict[str, Any]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(model.objections for model in self.models)
 
 
 def analyze(
@@ -123,6 +186,8 @@ def rewrite(
     *,
     form: Form = "portable",
     verify: bool = False,
+    check: bool = False,
+    embed: bool = False,
 ) -> Outcome:
     """Writes an archive in canonical form.
 
@@ -134,15 +199,73 @@ def rewrite(
         destination: Where the result goes; may be the source itself.
         form: As for `mutcanon.canonicalize`.
         verify: Whether to compare every checksum before and after, and to analyze the result.
+        check: Whether the independent checker compares the result with the source, and certifies
+            it.
+        embed: Whether the certificate also goes into the archive, below `extra/`; implies `check`.
 
     Raises:
         InvalidProgramError: When the archive or a program contradicts itself.
         UnsupportedError: When it is sound, but not what we can read.
-        InternalError: When `verify` finds fault with our own result; the destination is as it was.
+        InternalError: When `verify` or `check` finds fault with our own result; the destination is
+            as it was.
         OSError: When the system says no.
     """
-    fields = _call(_core.rewrite_archive, source, destination, form, verify=verify)
-    return Outcome(fields["action"], _archive_report(fields))
+    fields = _call(
+        _core.rewrite_archive, source, destination, form, verify=verify, check=check, embed=embed
+    )
+    return Outcome(fields["action"], _archive_report(fields), fields.get("certificate"))
+
+
+def verify(
+    before: str | os.PathLike[str],
+    after: str | os.PathLike[str],
+    certificate: Mapping[str, Any] | None = None,
+    *,
+    form: Form | None = None,
+) -> Verification:
+    """Compares an archive with what it was rewritten to; the planner has no part in it.
+
+    Args:
+        before: The archive as it was.
+        after: The result. A certificate that it holds is checked too.
+        certificate: What is claimed of the two, as `rewrite` returns it.
+        form: Which consumers it has to be right for; the certificate's form by default, and
+            "portable" without one.
+
+    Raises:
+        InvalidProgramError: When an archive, a program or the certificate cannot be understood.
+        UnsupportedError: When it is sound, but not what we can read.
+        OSError: When the system says no.
+
+    Example:
+        >>> import torch, mutcanon.archive
+        >>> class Count(torch.nn.Module):
+        ...     def forward(self, n):
+        ...         n.add_(1)
+        ...         return n * 2
+        >>> ep = torch.export.export(Count(), (torch.zeros(3),))
+        >>> for _ in range(3):
+        ...     ep = ep.run_decompositions({})
+        >>> before = getfixture("tmp_path") / "before.pt2"
+        >>> after = getfixture("tmp_path") / "after.pt2"
+        >>> torch.export.save(ep, before)
+        >>> outcome = mutcanon.archive.rewrite(before, after, check=True)
+        >>> mutcanon.archive.verify(before, after, outcome.certificate).is_right
+        True
+    """
+    claims = None if certificate is None else json.dumps(certificate)
+    if form is None:
+        form = "minimal" if certificate and certificate.get("form") == "minimal" else "portable"
+    fields = _call(_core.verify_archive, before, after, form, certificate=claims)
+    models = tuple(
+        ModelVerdict(
+            model["model"],
+            tuple(Remark(**remark) for remark in model["objections"]),
+            tuple(Remark(**remark) for remark in model["warnings"]),
+        )
+        for model in fields["models"]
+    )
+    return Verification(models, fields["certificate"])
 
 
 def _call(function: Callable[..., str], *args: Any, **options: Any) -> dict[str, Any]:

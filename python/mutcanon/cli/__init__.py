@@ -28,6 +28,7 @@ COMMANDS = {
     "demo": "Show on a small decoder what mutcanon changes.",
     "explain": "Say of a stored program which copies go, which stay, and why.",
     "rewrite": "Write stored programs without redundant copies.",
+    "verify": "Prove that a rewritten program still means the same, without the planner.",
 }
 
 

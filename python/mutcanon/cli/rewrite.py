@@ -29,6 +29,22 @@ if TYPE_CHECKING:
 )
 @click.option("--in-place", is_flag=True, help="Replace the files themselves.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; list what would be rewritten.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Have the independent checker compare each result with its source.",
+)
+@click.option(
+    "--certificate",
+    is_flag=True,
+    help="Also write NAME.certificate.json beside each result: what went, and why.",
+)
+@click.option(
+    "--embed-certificate",
+    "embed",
+    is_flag=True,
+    help="Also put the certificate into each archive that is written, below extra/.",
+)
 @batch.options
 def command(
     paths: tuple[str, ...],
@@ -37,6 +53,9 @@ def command(
     *,
     in_place: bool,
     dry_run: bool,
+    check: bool,
+    certificate: bool,
+    embed: bool,
 ) -> None:
     """Write .pt2 archives in canonical form: without copies that are proved redundant.
 
@@ -49,7 +68,15 @@ def command(
     """
     if (directory is None) is not in_place:
         raise click.UsageError("either -o DIR or --in-place is needed")
-    settings = _batch.Settings("rewrite", form=options.form, verify=options.verify, dry_run=dry_run)
+    settings = _batch.Settings(
+        "rewrite",
+        form=options.form,
+        verify=options.verify,
+        check=check,
+        certificate=certificate,
+        embed=embed,
+        dry_run=dry_run,
+    )
     if directory is None:
         units = [_in_place(item) for item in _store.discover(paths)]
     else:
