@@ -130,8 +130,8 @@ def swap_outputs(model):
 
 def swap_values(model):
     swap_outputs(model)
-    specs = [next(iter(s.values())) for s in signature_of(model)["output_specs"]]
-    specs[0]["arg"]["name"], specs[1]["arg"]["name"] = (s["arg"]["name"] for s in specs[1::-1])
+    specs = [s["buffer_mutation"]["arg"] for s in signature_of(model)["output_specs"][:2]]
+    specs[0]["name"], specs[1]["name"] = specs[1]["name"], specs[0]["name"]
 
 
 def confuse_targets(model):
@@ -241,7 +241,7 @@ def repeated_name(model):
 GRAPHS = [
     ("redundant", drop_node),
     ("redundant", swap_outputs),
-    ("restored", swap_values),
+    ("swap", swap_values),
     ("swap", swap_outputs),
     ("swap", confuse_targets),
     ("redundant", unlinked_target),
@@ -285,16 +285,22 @@ def test_refuses_a_tampered_graph(tmp_path, name, tamper):
     assert refuses(before, edited(after, tamper))
 
 
-@pytest.mark.parametrize("name", ["cast", "delay-line", "swap", "stale-output", "returned"])
+#: Those whose results hold a copy or a clone.
+KEEPING = ("cast", "delay-line", "swap", "stale-output", "returned")
+
+
+@pytest.mark.parametrize("name", KEEPING)
 def test_refuses_a_kept_or_added_copy_that_is_gone(tmp_path, name):
     before, after, _ = rewritten(tmp_path, name)
     gone = []
 
     def bypass(model):
         graph = graph_of(model)
-        copies = [n for n in graph["nodes"] if n["target"].endswith(("copy.default", "clone.default"))]
+        copying = ("copy.default", "clone.default")
+        copies = [n for n in graph["nodes"] if n["target"].endswith(copying)]
         for copied in copies[:1]:
-            arguments = [a["arg"]["as_tensor"]["name"] for a in copied["inputs"]]
+            given = [a["arg"] for a in copied["inputs"]]
+            arguments = [a["as_tensor"]["name"] for a in given if "as_tensor" in a]
             graph["nodes"].remove(copied)
             text = json.dumps(model["graph_module"])
             text = text.replace(f'{{"name": "{copied["name"]}"}}', f'{{"name": "{arguments[-1]}"}}')
@@ -302,8 +308,7 @@ def test_refuses_a_kept_or_added_copy_that_is_gone(tmp_path, name):
             gone.append(copied["name"])
 
     tampered = edited(after, bypass)
-    if not gone:
-        pytest.skip("the result holds no copy")
+    assert gone
     assert refuses(before, tampered)
 
 

@@ -16,12 +16,12 @@ from mutcanon.errors import InvalidProgramError
 
 
 @click.command("verify")
-@click.argument("before", type=click.Path(dir_okay=False))
-@click.argument("after", type=click.Path(dir_okay=False))
+@click.argument("before", type=click.Path(exists=True, dir_okay=False))
+@click.argument("after", type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--certificate",
     metavar="FILE",
-    type=click.Path(dir_okay=False),
+    type=click.Path(exists=True, dir_okay=False),
     help="Also check what FILE, written by `mutcanon rewrite --certificate`, claims.",
 )
 @click.option(
