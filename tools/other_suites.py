@@ -24,18 +24,22 @@ class Recorder:
     """A plugin for pytest that notes the outcome of each test."""
 
     def __init__(self, file: str) -> None:
+        """Notes into `file`."""
         self.file = file
         self.outcomes: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Notes one phase of one test."""
         if report.when == "call" or report.outcome != "passed":
             self.outcomes[report.nodeid] = report.outcome
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Notes a file that cannot be imported."""
         if report.failed:
             self.outcomes[report.nodeid] = "not collected"
 
     def pytest_sessionfinish(self) -> None:
+        """Writes what was noted."""
         Path(self.file).write_text(json.dumps(self.outcomes))
 
 
@@ -64,6 +68,7 @@ def outcomes(enabled: str, checkout: Path, arguments: list[str]) -> tuple[dict[s
 
 
 def main() -> None:
+    """Runs both and prints what differs."""
     if sys.argv[1:2] == ["--here"]:
         sys.exit(run_here(sys.argv[2], sys.argv[3], sys.argv[4:]))
     if len(sys.argv) < 3:

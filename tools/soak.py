@@ -37,6 +37,7 @@ import test_properties as properties
 
 
 def main() -> None:
+    """Searches until the programs or the minutes are used up, or something differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--programs", type=int, default=10_000, help="how many are tried")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long")
@@ -60,7 +61,7 @@ def main() -> None:
         if time.monotonic() - start > 60 * options.minutes:
             return
         examine(made, tally, with_pte=chosen.random() < options.pte)
-        if tally["programs"] % 250 == 0:
+        if tally["programs"] % 100 == 0:
             print(summary(options.seed, tally, start), flush=True)
 
     try:
