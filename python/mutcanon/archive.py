@@ -1,9 +1,10 @@
 """Exported programs in `.pt2` archives, without torch.
 
 `analyze` says what an archive is and what its programs need; `rewrite` writes it in canonical form;
-`verify` compares two archives, and what a certificate claims of them. The first two decide as `mutcanon.analyze` and `mutcanon.canonicalize` do, `verify` knows nothing of how they
-decide, and none imports torch: the graph is read and edited as text, everything else is copied as it is. The GIL is free while they
-work, so threads run in parallel.
+`verify` compares two archives, and what a certificate claims of them. The first two decide as
+`mutcanon.analyze` and `mutcanon.canonicalize` do, `verify` knows nothing of how they decide, and
+none imports torch: the graph is read and edited as text, everything else is copied as it is. The
+GIL is free while they work, so threads run in parallel.
 """
 
 from __future__ import annotations
