@@ -85,6 +85,10 @@ fuzz: ## Fuzz what reads archives, FUZZ_SECONDS=60 for each target
 		grep -e number_of_executed -e peak_rss $$log; \
 	done
 
+.PHONY: soak
+soak: dev ## Search for counter-examples; ARGS='--programs 10000 --seed 1 --pte 0.02'
+	$(bin)/python -W ignore tools/soak.py $(ARGS)
+
 .PHONY: bless
 bless: dev ## Rewrite expected plans and texts; review the diff
 	MUTCANON_BLESS=1 $(CARGO) test --locked --test filetests
@@ -93,6 +97,7 @@ bless: dev ## Rewrite expected plans and texts; review the diff
 .PHONY: bench
 bench: dev ## Measure; ARGS=--large adds a million nodes and a large archive
 	$(bin)/python -W ignore benches/canonicalize.py $(ARGS)
+	$(bin)/python -W ignore benches/check.py
 	$(bin)/python -W ignore benches/lowering.py
 	$(bin)/python -W ignore benches/decode.py
 	$(bin)/python -W ignore benches/archive.py $(ARGS)

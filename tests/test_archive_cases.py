@@ -58,7 +58,7 @@ def test_same_plan_and_same_reasons_as_the_torch_path(saved, name, depth, form):
 def test_rewritten_archive_is_right_in_torch(saved, tmp_path, name, depth, form):
     before, after = saved(name, depth), tmp_path / "after.pt2"
     outcome = archive.rewrite(before, after, form=form, verify=True, check=True)
-    assert archive.verify(before, after, certificate=outcome.certificate).is_right
+    assert archive.verify(before, after, outcome.certificate).is_right
     (model,) = outcome.report.models
     ep = torch.export.load(after)
     oracle.require_invariants(torch.export.load(before), ep, same_metadata=False)

@@ -36,6 +36,7 @@ def test_archives_of_a_model(name, tmp_path):
             ep = ep.run_decompositions({})
             torch.export.save(ep, before)
             outcome = archive.rewrite(before, after, verify=True, check=True)
+            assert archive.verify(before, after, outcome.certificate).is_right
             (found,) = outcome.report.models
             assert found.report == mutcanon.analyze(ep)
             assert archive.analyze(after).changes_nothing

@@ -50,6 +50,7 @@ def test_the_floor_removes_every_copy_and_nothing_else() -> None:
     [
         ("canonicalize.py", "--small"),
         ("archive.py", "--small"),
+        ("check.py", "--small"),
         ("batch.py", "--files", "3", "--rounds", "1"),
         pytest.param(("lowering.py", "--layers", "1"), marks=pytest.mark.executorch),
         pytest.param(

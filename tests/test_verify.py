@@ -1,7 +1,6 @@
-"""`verify` accepts what `rewrite` makes, and nothing else.
+"""Archives compared, and certificates replayed, without torch: ours are accepted, tampered refused.
 
-That it accepts every result is looked at where archives of every case and model are made
-(`test_archive_cases.py`, `test_archive_zoo.py`); here results are tampered with, one by one.
+Each tampered archive is the right result with one thing changed, so what is refused is the change.
 """
 
 from __future__ import annotations
@@ -11,438 +10,456 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from archives import CHANGES, archive
-from mutcanon import archive as archives
-from mutcanon.errors import MutcanonError
+from archives import CHANGES, DATA
+from mutcanon import archive, errors
+from mutcanon.cli import main
 
-Program = dict[str, Any]
-GRAPH = "archive/models/model.json"
-SAMPLE = "archive/data/sample_inputs/model.pt"
-
-
-def graph(program: Program) -> dict[str, Any]:
-    return program["graph_module"]["graph"]
+FORMS = ("portable", "minimal")
 
 
-def outputs(program: Program) -> list[Any]:
-    return program["graph_module"]["signature"]["output_specs"]
+def source(name):
+    return DATA / f"{name}.pt2"
 
 
-def node(program: Program, operator: str) -> dict[str, Any]:
-    """The first call of an operator."""
-    return next(n for n in graph(program)["nodes"] if f".{operator}." in n["target"])
+def rewritten(tmp_path, name="redundant", **options):
+    """The archive, its result, and the certificate."""
+    after = tmp_path / f"{name}-after.pt2"
+    outcome = archive.rewrite(source(name), after, check=True, **options)
+    return source(name), after, outcome.certificate
 
 
-def rename(part: Any, old: str, new: str) -> Any:
-    """The same with one name for another, as a value wherever it stands."""
-    if isinstance(part, dict):
-        return {new if k == old else k: rename(v, old, new) for k, v in part.items()}
-    if isinstance(part, list):
-        return [rename(v, old, new) for v in part]
-    return new if part == old else part
+def edited(path, graph=None, entries=None):
+    """The archive with its graph changed by `graph`, and its entries, a dict, by `entries`."""
+    with zipfile.ZipFile(path) as file:
+        contents = [(info.filename, file.read(info)) for info in file.infolist()]
+    if graph is not None:
+        for i, (name, data) in enumerate(contents):
+            if name.endswith("models/model.json"):
+                model = json.loads(data)
+                graph(model)
+                contents[i] = name, json.dumps(model).encode()
+    if entries is not None:
+        contents = entries(contents)
+    result = path.with_name("edited.pt2")
+    with zipfile.ZipFile(result, "w") as file:
+        for name, data in contents:
+            file.writestr(name, data)
+    return result
 
 
-# Each takes the JSON of a right result and makes a wrong one.
+def codes(verification):
+    return {remark.code for model in verification.models for remark in model.objections}
 
 
-def drop_the_copy_that_casts(p: Program) -> None:
-    source = node(p, "copy")["inputs"][1]["arg"]["as_tensor"]["name"]
-    name = node(p, "copy")["name"]
-    graph(p)["nodes"].remove(node(p, "copy"))
-    p["graph_module"] = rename(p["graph_module"], name, source)
+# What is ours
 
 
-def permute_outputs(p: Program) -> None:
-    graph(p)["outputs"].reverse()
-    outputs(p).reverse()
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", CHANGES)
+def test_accepts_our_results_with_their_certificates(tmp_path, name, form):
+    before, after, certificate = rewritten(tmp_path, name, form=form)
+    result = archive.verify(before, after, certificate)
+    assert codes(result) == set()
+    assert result.is_right
+    assert result.certificate == certificate
+    assert [m["model"] for m in certificate["models"]] == [m.model for m in result.models]
 
 
-def permute_graph_outputs_alone(p: Program) -> None:
-    graph(p)["outputs"].reverse()
+def test_certificate_says_what_went_and_why(tmp_path):
+    *_, certificate = rewritten(tmp_path)
+    (model,) = certificate["models"]
+    assert [c["node"] for c in model["collapsed"]] == ["copy", "copy_1"]
+    assert {c["reads"] for c in model["collapsed"]} == {"add"}
+    assert all(c["copy_type"] == c["read_type"] for c in model["collapsed"])
+    assert model["before"] != model["after"]
+    assert model["before"].startswith("sha256:")
 
 
-def confuse_the_target(p: Program) -> None:
-    outputs(p)[0]["user_input_mutation"]["user_input_name"] = "args_1"
+def test_certificate_names_the_hazards_of_a_write_back(tmp_path):
+    *_, certificate = rewritten(tmp_path, "delay-line-right")
+    (model,) = certificate["models"]
+    assert {h["resolved"] for h in model["hazards"]} <= {"order", "parallel"}
 
 
-def mutate_what_does_not_exist(p: Program) -> None:
-    outputs(p)[0]["user_input_mutation"]["user_input_name"] = "args_7"
+def test_embedded_certificate_is_checked_too(tmp_path):
+    before, after, certificate = rewritten(tmp_path, embed=True)
+    with zipfile.ZipFile(after) as file:
+        assert file.testzip() is None
+        name = next(n for n in file.namelist() if n.endswith("extra/mutcanon_certificate.json"))
+        assert json.loads(file.read(name)) == certificate
+    assert archive.verify(before, after).is_right
+
+    def stale(entries):
+        claims = copy.deepcopy(certificate)
+        claims["models"][0]["collapsed"].pop()
+        return [*entries[:-1], (entries[-1][0], json.dumps(claims).encode())]
+
+    assert codes(archive.verify(before, edited(after, entries=stale))) == {"certificate"}
+    twice = tmp_path / "twice.pt2"
+    assert archive.rewrite(after, twice, embed=True).action == "copied"
+    assert archive.verify(after, twice).is_right
 
 
-def drop_the_mutation(p: Program) -> None:
-    del graph(p)["outputs"][0], outputs(p)[0]
+# Tampered graphs
 
 
-def make_the_mutation_an_output(p: Program) -> None:
-    arg = graph(p)["outputs"][0]
-    outputs(p)[0] = {"user_output": {"arg": arg}}
+def graph_of(model):
+    return model["graph_module"]["graph"]
 
 
-def write_the_old_value_back(p: Program) -> None:
-    for place in (graph(p)["outputs"][0]["as_tensor"], outputs(p)[0]["user_input_mutation"]["arg"]):
-        place["name"] = "args_0"
+def signature_of(model):
+    return model["graph_module"]["signature"]
 
 
-def return_the_other_value(p: Program) -> None:
-    name = graph(p)["outputs"][0]["as_tensor"]["name"]
-    for place in (graph(p)["outputs"][1], outputs(p)[1]["user_output"]["arg"]):
-        place["as_tensor"]["name"] = name
+def node(model, name):
+    return next(n for n in graph_of(model)["nodes"] if n["name"] == name)
 
 
-def change_a_shape(p: Program) -> None:
-    graph(p)["tensor_values"]["add"]["sizes"][0]["as_int"] = 5
+def drop_node(model):
+    graph_of(model)["nodes"].pop(0)
 
 
-def change_a_type(p: Program) -> None:
-    graph(p)["tensor_values"]["add"]["dtype"] = 6
+def swap_outputs(model):
+    outputs = graph_of(model)["outputs"]
+    outputs[0], outputs[1] = outputs[1], outputs[0]
 
 
-def change_strides(p: Program) -> None:
-    graph(p)["tensor_values"]["args_0"]["strides"][0]["as_int"] = 2
+def swap_values(model):
+    swap_outputs(model)
+    specs = [s["buffer_mutation"]["arg"] for s in signature_of(model)["output_specs"][:2]]
+    specs[0]["name"], specs[1]["name"] = specs[1]["name"], specs[0]["name"]
 
 
-def change_a_device(p: Program) -> None:
-    graph(p)["tensor_values"]["add"]["device"] = {"type": "cuda", "index": 0}
+def confuse_targets(model):
+    specs = [s["buffer_mutation"] for s in signature_of(model)["output_specs"][:2]]
+    specs[0]["buffer_name"], specs[1]["buffer_name"] = (s["buffer_name"] for s in specs[::-1])
 
 
-def forget_a_type(p: Program) -> None:
-    del graph(p)["tensor_values"]["add"]
+def unlinked_target(model):
+    signature_of(model)["output_specs"][0]["user_input_mutation"]["user_input_name"] = "args_1"
 
 
-def change_an_argument(p: Program) -> None:
-    node(p, "add")["inputs"][1]["arg"] = {"as_int": 2}
+def drop_mutation(model):
+    signature_of(model)["output_specs"].pop(0)
+    graph_of(model)["outputs"].pop(0)
 
 
-def swap_arguments(p: Program) -> None:
-    first, second = node(p, "add")["inputs"]
+def tensor(model, name, field, value):
+    graph_of(model)["tensor_values"][name][field] = value
+
+
+def other_shape(model):
+    tensor(model, "add", "sizes", [{"as_int": 5}])
+
+
+def other_dtype(model):
+    tensor(model, "add", "dtype", 8)
+
+
+def other_stride(model):
+    tensor(model, "add", "strides", [{"as_int": 2}])
+
+
+def other_input_type(model):
+    tensor(model, "args_0", "dtype", 8)
+
+
+def swap_arguments(model):
+    first, second = node(model, "add")["inputs"][:2]
     first["arg"], second["arg"] = second["arg"], first["arg"]
 
 
-def replace_an_operator(p: Program) -> None:
-    node(p, "add")["target"] = "torch.ops.aten.sub.Tensor"
+def other_argument(model):
+    arguments = node(model, "add")["inputs"]
+    arguments[1]["arg"] = copy.deepcopy(arguments[0]["arg"])
 
 
-def make_an_operator_write(p: Program) -> None:
-    node(p, "add")["target"] = "torch.ops.aten.add_.Tensor"
+def other_operator(model):
+    node(model, "add")["target"] = "torch.ops.aten.sub.Tensor"
 
 
-def use_before_definition(p: Program) -> None:
-    graph(p)["nodes"].reverse()
+def wider_range(model):
+    for limits in model["range_constraints"].values():
+        limits["max_val"] = 1 << 20
 
 
-def define_twice(p: Program) -> None:
-    graph(p)["nodes"].append(copy.deepcopy(node(p, "add")))
+def no_range(model):
+    model["range_constraints"].clear()
 
 
-def add_a_random_call(p: Program) -> None:
-    new = copy.deepcopy(node(p, "sum"))
-    new["target"], new["name"] = "torch.ops.aten.rand_like.default", "noise"
-    new["outputs"][0]["as_tensor"]["name"] = "noise"
-    graph(p)["tensor_values"]["noise"] = graph(p)["tensor_values"]["add"]
-    graph(p)["nodes"].append(new)
+def use_before_definition(model):
+    graph_of(model)["nodes"].reverse()
 
 
-def change_an_input(p: Program) -> None:
-    graph(p)["inputs"].reverse()
+def mutation_as_output(model):
+    spec = signature_of(model)["output_specs"][0]
+    spec["user_output"] = {"arg": {"as_tensor": spec.pop("user_input_mutation")["arg"]}}
 
 
-def change_input_kinds(p: Program) -> None:
-    spec = p["graph_module"]["signature"]["input_specs"][0]
-    arg = spec.pop("user_input")["arg"]
-    spec["buffer"] = {"arg": arg["as_tensor"], "buffer_name": "cache", "persistent": True}
+def renamed_input(model):
+    text = json.dumps(model["graph_module"]).replace('"args_0"', '"args_9"')
+    model["graph_module"] = json.loads(text)
 
 
-def widen_a_range(p: Program) -> None:
-    for constraint in p["range_constraints"].values():
-        constraint["max_val"] = 1 << 20
+def duplicate_node(model):
+    graph_of(model)["nodes"].append(copy.deepcopy(graph_of(model)["nodes"][0]))
 
 
-def forget_ranges(p: Program) -> None:
-    p["range_constraints"] = {}
+def mismatched_signature(model):
+    first = next(iter(signature_of(model)["output_specs"][0].values()))
+    first["arg"]["name"] = signature_of(model)["input_specs"][0]["user_input"]["arg"]["as_tensor"][
+        "name"
+    ]
 
 
-def change_a_symbolic_size(p: Program) -> None:
-    size = graph(p)["tensor_values"]["add"]["sizes"][0]
-    expr = size["as_expr"]["expr_str"] if "as_expr" in size else None
-    assert expr
-    size["as_expr"]["expr_str"] = f"2*{expr}"
+def lost_buffer(model):
+    signature_of(model)["input_specs"][0]["buffer"]["buffer_name"] = "b"
 
 
-def bring_the_copies_back_wrongly(p: Program) -> None:
-    """A copy of the input's old value instead of the new one."""
-    new = copy.deepcopy(node(p, "add"))
-    new["target"], new["name"] = "torch.ops.aten.copy.default", "copy"
-    new["inputs"][1]["arg"] = {"as_tensor": {"name": "args_0"}}
-    new["inputs"][1]["name"] = "src"
-    new["outputs"][0]["as_tensor"]["name"] = "copy"
-    graph(p)["tensor_values"]["copy"] = graph(p)["tensor_values"]["add"]
-    graph(p)["nodes"].append(new)
-    for place in (graph(p)["outputs"][0]["as_tensor"], outputs(p)[0]["user_input_mutation"]["arg"]):
-        place["name"] = "copy"
+def not_persistent(model):
+    signature_of(model)["input_specs"][0]["buffer"]["persistent"] = False
 
 
-def claim_another_schema(p: Program) -> None:
-    p["schema_version"]["major"] = 9
+def other_guards(model):
+    model["guards_code"] = ["False"]
 
 
-def add_a_field(p: Program) -> None:
-    p["opset_version"]["aten"] = 11
+def other_opset(model):
+    model["opset_version"]["aten"] = 9
 
 
-def add_a_field_to_a_node(p: Program) -> None:
-    node(p, "add")["metadata"]["custom"] = "{}"
+def repeated_name(model):
+    for place in ("inputs", "input_specs"):
+        holder = graph_of(model) if place == "inputs" else signature_of(model)
+        holder[place].append(copy.deepcopy(holder[place][-1]))
 
 
-def write_in_another_order(p: Program) -> None:
-    """Right all at once, and wrong in the order of the signature: a delay line loses its copy."""
-    name = node(p, "copy")["name"]
-    source = node(p, "copy")["inputs"][1]["arg"]["as_tensor"]["name"]
-    graph(p)["nodes"].remove(node(p, "copy"))
-    p["graph_module"] = rename(p["graph_module"], name, source)
-
-
-EDITS: list[tuple[str, Callable[[Program], None]]] = [
-    ("cast", drop_the_copy_that_casts),
-    *(
-        ("redundant", edit)
-        for edit in (
-            permute_outputs,
-            permute_graph_outputs_alone,
-            confuse_the_target,
-            mutate_what_does_not_exist,
-            drop_the_mutation,
-            make_the_mutation_an_output,
-            write_the_old_value_back,
-            return_the_other_value,
-            change_a_shape,
-            change_a_type,
-            change_strides,
-            change_a_device,
-            forget_a_type,
-            change_an_argument,
-            swap_arguments,
-            replace_an_operator,
-            make_an_operator_write,
-            use_before_definition,
-            define_twice,
-            add_a_random_call,
-            change_an_input,
-            change_input_kinds,
-            bring_the_copies_back_wrongly,
-            claim_another_schema,
-            add_a_field,
-            add_a_field_to_a_node,
-        )
-    ),
-    ("dynamic", widen_a_range),
-    ("dynamic", forget_ranges),
-    ("dynamic", change_a_symbolic_size),
-    ("delay-line-right", write_in_another_order),
+GRAPHS = [
+    ("redundant", drop_node),
+    ("redundant", swap_outputs),
+    ("swap", swap_values),
+    ("swap", swap_outputs),
+    ("swap", confuse_targets),
+    ("redundant", unlinked_target),
+    ("redundant", drop_mutation),
+    ("redundant", other_shape),
+    ("redundant", other_dtype),
+    ("redundant", other_stride),
+    ("redundant", other_input_type),
+    ("redundant", swap_arguments),
+    ("redundant", other_argument),
+    ("redundant", other_operator),
+    ("dynamic", wider_range),
+    ("dynamic", no_range),
+    ("redundant", use_before_definition),
+    ("redundant", mutation_as_output),
+    ("redundant", renamed_input),
+    ("redundant", duplicate_node),
+    ("redundant", mismatched_signature),
+    ("swap", lost_buffer),
+    ("swap", not_persistent),
+    ("redundant", other_guards),
+    ("redundant", other_opset),
+    ("redundant", repeated_name),
 ]
 
 
-def rewritten(name: str, folder: Path) -> tuple[Path, Path]:
-    """One of tests/data and its canonical form, as files."""
-    before, after = folder / "before.pt2", folder / "after.pt2"
-    before.write_bytes(archive(name))
-    archives.rewrite(before, after)
-    return before, after
-
-
-def rebuild(path: Path, change: Callable[[str, bytes], bytes | None]) -> None:
-    """Changes the entries of an archive; None leaves one out."""
-    with zipfile.ZipFile(path) as old:
-        entries = [(info.filename, old.read(info)) for info in old.infolist()]
-    with zipfile.ZipFile(path, "w") as new:
-        for name, data in entries:
-            if (changed := change(name, data)) is not None:
-                new.writestr(name, changed)
-
-
-def is_refused(before: Path, after: Path, **options: Any) -> bool:
+def refuses(before, after, certificate=None):
     try:
-        return not archives.verify(before, after, **options).is_right
-    except MutcanonError:
+        return not archive.verify(before, after, certificate).is_right
+    except errors.MutcanonError:
         return True
 
 
-@pytest.mark.parametrize("name", list(CHANGES))
-@pytest.mark.parametrize("form", ["portable", "minimal"])
-def test_a_result_is_accepted_with_its_certificate(name: str, form: Any, tmp_path: Path) -> None:
-    before, after = tmp_path / "before.pt2", tmp_path / "after.pt2"
-    before.write_bytes(archive(name))
-    outcome = archives.rewrite(before, after, form=form, check=True)
-    assert outcome.certificate is not None
-    found = archives.verify(before, after, certificate=outcome.certificate)
-    assert found.is_right
-    assert found.certificate == outcome.certificate
-    gone = sum(m.copies_before - m.copies_after for m in outcome.report.models)
-    listed = list(outcome.certificate["models"])
-    assert sum(len(m["collapsed"]) - len(m["added"]) for m in listed) == gone
-    for copy_ in (c for m in listed for c in m["collapsed"]):
-        assert copy_["copy_type"] == copy_["read_type"]
+@pytest.mark.parametrize(("name", "tamper"), GRAPHS, ids=lambda v: getattr(v, "__name__", v))
+def test_refuses_a_tampered_graph(tmp_path, name, tamper):
+    before, after, certificate = rewritten(tmp_path, name)
+    untouched = edited(after, lambda model: None)
+    # Written by another writer of JSON it is right, though not what the certificate names.
+    assert archive.verify(before, untouched).is_right
+    assert codes(archive.verify(before, untouched, certificate)) <= {"certificate"}
+    assert refuses(before, edited(after, tamper))
 
 
-@pytest.mark.parametrize(("name", "edit"), EDITS, ids=lambda v: getattr(v, "__name__", v))
-def test_a_tampered_program_is_refused(
-    name: str, edit: Callable[[Program], None], tmp_path: Path
-) -> None:
-    before, after = rewritten(name, tmp_path)
-
-    def change(entry: str, data: bytes) -> bytes:
-        if not entry.startswith("archive/models/"):
-            return data
-        program = json.loads(data)
-        edit(program)
-        changed = json.dumps(program).encode()
-        assert json.loads(changed) != json.loads(data)
-        return changed
-
-    assert archives.verify(before, after).is_right
-    rebuild(after, change)
-    assert is_refused(before, after)
+#: Those whose results hold a copy or a clone.
+KEEPING = ("cast", "delay-line", "swap", "stale-output", "returned")
 
 
-def test_json_that_is_only_spelled_otherwise_is_accepted(tmp_path: Path) -> None:
-    before, after = rewritten("redundant", tmp_path)
-    rebuild(after, lambda n, d: json.dumps(json.loads(d)).encode() if n == GRAPH else d)
-    assert archives.verify(before, after).is_right
+@pytest.mark.parametrize("name", KEEPING)
+def test_refuses_a_kept_or_added_copy_that_is_gone(tmp_path, name):
+    before, after, _ = rewritten(tmp_path, name)
+    gone = []
+
+    def bypass(model):
+        graph = graph_of(model)
+        copying = ("copy.default", "clone.default")
+        copies = [n for n in graph["nodes"] if n["target"].endswith(copying)]
+        for copied in copies[:1]:
+            given = [a["arg"] for a in copied["inputs"]]
+            arguments = [a["as_tensor"]["name"] for a in given if "as_tensor" in a]
+            graph["nodes"].remove(copied)
+            text = json.dumps(model["graph_module"])
+            text = text.replace(f'{{"name": "{copied["name"]}"}}', f'{{"name": "{arguments[-1]}"}}')
+            model["graph_module"] = json.loads(text)
+            gone.append(copied["name"])
+
+    tampered = edited(after, bypass)
+    assert gone
+    assert refuses(before, tampered)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda n, d: d + b"x" if n == SAMPLE else d, id="another entry's bytes"),
-        pytest.param(lambda n, d: None if n == SAMPLE else d, id="an entry is missing"),
-        pytest.param(lambda n, d: None if n == GRAPH else d, id="the program is missing"),
-        pytest.param(lambda n, d: b"2" if n.endswith("/archive_version") else d, id="version"),
-        pytest.param(lambda n, d: b"{" if n == GRAPH else d, id="no JSON"),
-    ],
+# Tampered archives
+
+
+def with_entry(suffix, change):
+    def entries(contents):
+        assert any(name.endswith(suffix) for name, _ in contents)
+        return [(n, change(d) if n.endswith(suffix) else d) for n, d in contents]
+
+    return entries
+
+
+def without_entry(suffix):
+    return lambda contents: [(n, d) for n, d in contents if not n.endswith(suffix)]
+
+
+ENTRIES = {
+    "a weight": with_entry("weights/weight_0", lambda d: bytes([d[0] ^ 1]) + d[1:]),
+    "a longer weight": with_entry("weights/weight_0", lambda d: d + b"\0"),
+    "no weight": without_entry("weights/weight_0"),
+    "the weights' names": with_entry("weights_config.json", lambda d: d.replace(b"a", b"b", 1)),
+    "constants": with_entry("constants_config.json", lambda d: d + b" "),
+    "no model": without_entry("models/model.json"),
+    "an entry more": lambda contents: [*contents, ("archive/extra/more", b"more")],
+    "entries moved": lambda contents: contents[::-1],
+    "byte order": with_entry("byteorder", lambda d: b"big"),
+}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_refuses_other_contents(tmp_path, name):
+    before, after, _ = rewritten(tmp_path, "swap")
+    assert refuses(before, edited(after, entries=ENTRIES[name]))
+
+
+@pytest.mark.parametrize("size", [0, 10, 1000, -1])
+def test_refuses_a_truncated_archive(tmp_path, size):
+    before, after, _ = rewritten(tmp_path)
+    after.write_bytes(after.read_bytes()[:size])
+    with pytest.raises(errors.MutcanonError):
+        archive.verify(before, after)
+
+
+# Tampered certificates
+
+
+def claim_less(claims):
+    claims["models"][0]["collapsed"].pop()
+
+
+def claim_twice(claims):
+    claims["models"][0]["collapsed"] *= 2
+
+
+def other_reader(claims):
+    claims["models"][0]["collapsed"][0]["reads"] = "args_0"
+
+
+def other_type(claims):
+    claims["models"][0]["collapsed"][0]["copy_type"] = "f16"
+
+
+def other_hash(claims):
+    claims["models"][0]["after"] = claims["models"][0]["before"]
+
+
+def other_form(claims):
+    claims["form"] = "minimal"
+
+
+def other_version(claims):
+    claims["schema_version"] = 2
+
+
+def no_models(claims):
+    claims["models"] = []
+
+
+CLAIMS = (
+    claim_less,
+    claim_twice,
+    other_reader,
+    other_type,
+    other_hash,
+    other_form,
+    other_version,
+    no_models,
 )
-def test_a_tampered_archive_is_refused(change: Any, tmp_path: Path) -> None:
-    before, after = rewritten("redundant", tmp_path)
-    rebuild(after, change)
-    assert is_refused(before, after)
 
 
-def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
-    before, after = rewritten("redundant", tmp_path)
-    after.write_bytes(after.read_bytes()[:-200])
-    assert is_refused(before, after)
+@pytest.mark.parametrize("tamper", CLAIMS)
+def test_refuses_a_tampered_certificate(tmp_path, tamper):
+    before, after, certificate = rewritten(tmp_path)
+    tamper(certificate)
+    result = archive.verify(before, after, certificate, form="portable")
+    assert codes(result) == {"certificate"}
 
 
-def test_models_that_changed_places_are_refused(tmp_path: Path) -> None:
-    before, after = rewritten("two-models", tmp_path)
-    with zipfile.ZipFile(after) as file:
-        one, two = (n for n in file.namelist() if "/models/" in n)
-        data = {one: file.read(two), two: file.read(one)}
-    rebuild(after, lambda name, old: data.get(name, old))
-    assert is_refused(before, after)
+def test_refuses_the_certificate_of_another_archive(tmp_path):
+    *_, other = rewritten(tmp_path, "cast")
+    before, after, _ = rewritten(tmp_path)
+    assert codes(archive.verify(before, after, other)) == {"certificate"}
 
 
-def stale(certificate: dict[str, Any]) -> None:
-    certificate["models"][0]["before"] = "sha256:" + 64 * "0"
+def test_refuses_what_is_no_certificate(tmp_path):
+    before, after, _ = rewritten(tmp_path)
+    with pytest.raises(errors.InvalidProgramError) as caught:
+        archive.verify(before, after, {"models": 3})
+    assert caught.value.code == "bad_json"
 
 
-def of_another_result(certificate: dict[str, Any]) -> None:
-    certificate["models"][0]["after"] = "sha256:" + 64 * "0"
+# The command line
 
 
-def of_no_form(certificate: dict[str, Any]) -> None:
-    certificate["form"] = "any"
+def run(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
-def with_a_copy_less(certificate: dict[str, Any]) -> None:
-    certificate["models"][0]["collapsed"].pop()
+def test_command_line_writes_and_replays_a_certificate(tmp_path):
+    result = run("rewrite", source("redundant"), "-o", tmp_path, "--certificate")
+    assert result.exit_code == 0, result.output
+    after, claims = tmp_path / "redundant.pt2", tmp_path / "redundant.certificate.json"
+    result = run("verify", source("redundant"), after, "--certificate", claims, "--json")
+    assert result.exit_code == 0, result.output
+    fields = json.loads(result.stdout)
+    assert fields["is_right"]
+    assert fields["certificate"] == json.loads(claims.read_bytes())
+    result = run("verify", source("redundant"), edited(after, other_argument))
+    assert result.exit_code == 1
+    assert "objection" in result.stdout
+    assert run("verify", source("redundant"), tmp_path / "none.pt2").exit_code == 2
+    claims.write_text("{")
+    assert run("verify", source("redundant"), after, "--certificate", claims).exit_code == 2
 
 
-def with_another_source(certificate: dict[str, Any]) -> None:
-    certificate["models"][0]["collapsed"][0]["source"] = "row"
+def test_command_line_puts_the_certificate_into_the_archive(tmp_path):
+    result = run("rewrite", source("redundant"), "-o", tmp_path, "--embed-certificate")
+    assert result.exit_code == 0, result.output
+    with zipfile.ZipFile(tmp_path / "redundant.pt2") as file:
+        assert "archive/extra/mutcanon_certificate.json" in file.namelist()
+    assert run("verify", source("redundant"), tmp_path / "redundant.pt2").exit_code == 0
 
 
-def without_models(certificate: dict[str, Any]) -> None:
-    certificate["models"].clear()
-
-
-def of_another_version(certificate: dict[str, Any]) -> None:
-    certificate["schema_version"] = 2
-
-
-def that_is_none(certificate: dict[str, Any]) -> None:
-    certificate.clear()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        stale,
-        of_another_result,
-        of_no_form,
-        with_a_copy_less,
-        with_another_source,
-        without_models,
-        of_another_version,
-        that_is_none,
-    ],
-)
-def test_a_certificate_that_claims_something_else_is_refused(
-    change: Callable[[dict[str, Any]], None], tmp_path: Path
-) -> None:
-    before, after = tmp_path / "before.pt2", tmp_path / "after.pt2"
-    before.write_bytes(archive("redundant"))
-    certificate = archives.rewrite(before, after, check=True).certificate
-    change(certificate)
-    assert is_refused(before, after, certificate=certificate)
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from mutcanon.cli import main; main()", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_the_command(tmp_path: Path) -> None:
-    before, out = tmp_path / "model.pt2", tmp_path / "out"
-    before.write_bytes(archive("redundant"))
-    done = run("rewrite", before, "-o", out, "--certificate")
-    assert done.returncode == 0, done.stderr
-    after, certificate = out / "model.pt2", out / "model.pt2.certificate.json"
-    found = run("verify", before, after, "--certificate", certificate)
-    assert (found.returncode, found.stderr) == (0, "")
-    assert "proved right" in found.stdout
-    assert run("rewrite", before, "-o", out, "--certificate").returncode == 0
-
-    found = run("verify", before, after, "--json")
-    assert json.loads(found.stdout)["certificate"] == json.loads(certificate.read_text())
-
-    rebuild(after, lambda n, d: d.replace(b"aten.add.Tensor", b"aten.sub.Tensor"))
-    found = run("verify", before, after)
-    assert found.returncode == 1
-    assert "not proved" in found.stdout
-    assert json.loads(run("verify", before, after, "--json").stdout)["is_right"] is False
-
-    certificate.write_text("{")
-    found = run("verify", before, after, "--certificate", certificate)
-    assert found.returncode == 2
-    assert "Traceback" not in found.stderr
-    assert "certificate" in found.stderr
-    assert run("verify", before, tmp_path / "nothing.pt2").returncode == 2
-
-
-def test_the_command_needs_no_torch(tmp_path: Path) -> None:
-    before, after = rewritten("redundant", tmp_path)
+def test_needs_no_torch(tmp_path):
+    before, after, _ = rewritten(tmp_path)
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        f"sys.argv = ['mutcanon', 'verify', {str(before)!r}, {str(after)!r}]\n"
-        "from mutcanon.cli import main; main()"
+        "from mutcanon.cli import main\n"
+        f"main(['verify', {str(before)!r}, {str(after)!r}])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "model: right\n")

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 #: Version of an outcome's JSON form; a field may be added in a minor release.
 SCHEMA_VERSION = 1
 
-#: What the name of a certificate has after that of the archive.
-CERTIFICATE = ".certificate.json"
-
 #: Why a file may fail, besides the core's refusals of what is in it.
 FAILURES = {
     "invalid_problem": "the mutations of a graph contradict one another",
@@ -55,9 +52,10 @@ class Settings:
         command: "check", or "rewrite".
         form: "portable" or "minimal".
         verify: Whether all checksums are compared.
+        check: Whether the independent checker compares each result with its source.
+        certificate: Whether each result gets a certificate beside it; implies `check`.
+        embed: Whether each result that is written holds its certificate; implies `check`.
         dry_run: Whether nothing is written.
-        check: Whether the independent checker has to prove each result right.
-        certificate: Whether what it proves is written beside each result.
         consumers: Those whose findings count, as the findings name them; all if empty.
         version: Of the mutcanon that made the batch; workers of another one refuse it.
     """
@@ -65,9 +63,10 @@ class Settings:
     command: Literal["check", "rewrite"]
     form: str = "portable"
     verify: bool = False
-    dry_run: bool = False
     check: bool = False
     certificate: bool = False
+    embed: bool = False
+    dry_run: bool = False
     consumers: tuple[str, ...] = ()
     version: str = mutcanon.__version__
 
@@ -274,25 +273,39 @@ def _apply(path: str, unit: Unit, settings: Settings) -> dict[str, Any]:
     form, verify, target = settings.form, settings.verify, unit.target
     if target is None or settings.dry_run:
         return _parse(_core.analyze_archive(path, form, verify=verify))
+    options = {
+        "verify": verify,
+        "check": settings.check or settings.certificate,
+        "embed": settings.embed,
+    }
     if not _store.is_url(target):
         _store.make_parent(target)
-        result = _rewrite(path, target, settings)
+        result = _parse(_core.rewrite_archive(path, target, form, **options))
         if settings.certificate and "certificate" in result:
-            certificate = json.dumps(result["certificate"], indent=2)
-            _store.write_text(target + CERTIFICATE, certificate + "\n")
+            _certify(result, certificate_path(target))
         return result
     with _store.temporary() as staged:
-        result = _rewrite(path, staged, settings)
+        result = _parse(_core.rewrite_archive(path, staged, form, **options))
         if result["action"] == "rewritten" or (
             result["action"] == "copied" and not unit.is_in_place
         ):
             _store.upload(staged, target)
+        if settings.certificate and "certificate" in result:
+            _certify(result, staged)
+            _store.upload(staged, certificate_path(target))
     return result
 
 
-def _rewrite(path: str, target: str, settings: Settings) -> dict[str, Any]:
-    form, verify, check = settings.form, settings.verify, settings.check or settings.certificate
-    return _parse(_core.rewrite_archive(path, target, form, verify=verify, check=check))
+def certificate_path(target: str) -> str:
+    """Where the certificate of a result goes: beside it."""
+    return target.removesuffix(_store.SUFFIX) + ".certificate.json"
+
+
+def _certify(result: dict[str, Any], path: str) -> None:
+    # Written last: a certificate without its archive would be a claim about nothing.
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(result["certificate"], file, indent=1)
+        file.write("\n")
 
 
 def _parse(report: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ __all__ = [
     "analyze_archive",
     "check",
     "finding_codes",
-    "findings_text",
     "in_place_reasons",
     "plan_text",
     "reasons",
@@ -122,6 +121,7 @@ def rewrite_archive(
     *,
     verify: bool = False,
     check: bool = False,
+    embed: bool = False,
 ) -> str: ...
 def verify_archive(
     before: str | PathLike[str],

@@ -1,10 +1,10 @@
 """Exported programs in `.pt2` archives, without torch.
 
 `analyze` says what an archive is and what its programs need; `rewrite` writes it in canonical form;
-`verify` proves that one archive is a right rewrite of another, by other code. The first two decide
-as `mutcanon.analyze` and `mutcanon.canonicalize` do. None imports torch: the graph is read and
-edited as text, everything else is copied as it is. The GIL is free while they work, so threads run
-in parallel.
+`verify` compares two archives, and what a certificate claims of them. The first two decide as
+`mutcanon.analyze` and `mutcanon.canonicalize` do, `verify` knows nothing of how they decide, and
+none imports torch: the graph is read and edited as text, everything else is copied as it is. The
+GIL is free while they work, so threads run in parallel.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from mutcanon import _core
 from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
 from mutcanon.errors import InternalError, InvalidProgramError, MutcanonError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 __all__ = [
     "ArchiveReport",
     "ModelReport",
     "ModelVerdict",
-    "Objection",
     "Outcome",
+    "Remark",
     "Verification",
     "analyze",
     "rewrite",
@@ -89,8 +89,8 @@ class Outcome:
             the same bytes; "untouched", when that was so in place; or "foreign", when the file
             holds no exported program that we can work on and nothing was written.
         report: What the archive was before, and why.
-        certificate: What was collapsed and the facts that make it right, for `verify` and for
-            others (docs/proof.md); None unless `check` was asked for.
+        certificate: What was collapsed and why that was right, as JSON values; None unless the
+            checker was asked.
     """
 
     action: str
@@ -98,40 +98,45 @@ class Outcome:
     certificate: dict[str, Any] | None = None
 
 
-class Objection(NamedTuple):
-    """What the checker has to say against a result.
+@dataclass(frozen=True)
+class Remark:
+    """One thing that is wrong, or that would be.
 
     Attributes:
-        code: Stable, as docs/proof.md lists them.
-        message: The output or mutation that it is about, and what is there instead.
+        code: The kind, stable.
+        message: What it is about, and what is the matter.
     """
 
     code: str
     message: str
 
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
 
 @dataclass(frozen=True)
 class ModelVerdict:
-    """What the checker says of one exported program.
+    """What the checker says of one program.
 
     Attributes:
         model: Its name in the archive.
-        objections: Why the program is no right rewrite; empty if it is proved to be one.
-        warnings: What is right only as long as no two inputs are the same tensor.
+        objections: What is wrong; empty when the result is right.
+        warnings: What would be wrong if the caller passed one tensor as two inputs.
     """
 
     model: str
-    objections: tuple[Objection, ...]
-    warnings: tuple[Objection, ...]
+    objections: tuple[Remark, ...]
+    warnings: tuple[Remark, ...]
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found.
+    """What `verify` says.
 
     Attributes:
-        models: A verdict on each exported program.
-        certificate: What the two archives certify.
+        models: Each program.
+        certificate: The certificate of the two archives, as JSON values; it claims nothing that
+            is not so, but a result that is objected to has none worth keeping.
     """
 
     models: tuple[ModelVerdict, ...]
@@ -139,7 +144,7 @@ class Verification:
 
     @property
     def is_right(self) -> bool:
-        """Whether the second archive is proved to be a right rewrite of the first."""
+        """Whether nothing is wrong."""
         return not any(model.objections for model in self.models)
 
 
@@ -183,6 +188,7 @@ def rewrite(
     form: Form = "portable",
     verify: bool = False,
     check: bool = False,
+    embed: bool = False,
 ) -> Outcome:
     """Writes an archive in canonical form.
 
@@ -194,7 +200,9 @@ def rewrite(
         destination: Where the result goes; may be the source itself.
         form: As for `mutcanon.canonicalize`.
         verify: Whether to compare every checksum before and after, and to analyze the result.
-        check: Whether the independent checker is to prove the result right, and to certify it.
+        check: Whether the independent checker compares the result with the source, and certifies
+            it.
+        embed: Whether the certificate also goes into the archive, below `extra/`; implies `check`.
 
     Raises:
         InvalidProgramError: When the archive or a program contradicts itself.
@@ -203,46 +211,62 @@ def rewrite(
             as it was.
         OSError: When the system says no.
     """
-    fields = _call(_core.rewrite_archive, source, destination, form, verify=verify, check=check)
+    fields = _call(
+        _core.rewrite_archive, source, destination, form, verify=verify, check=check, embed=embed
+    )
     return Outcome(fields["action"], _archive_report(fields), fields.get("certificate"))
 
 
 def verify(
     before: str | os.PathLike[str],
     after: str | os.PathLike[str],
+    certificate: Mapping[str, Any] | None = None,
     *,
-    form: Form = "portable",
-    certificate: dict[str, Any] | None = None,
+    form: Form | None = None,
 ) -> Verification:
-    """Proves that one archive is a right rewrite of another, without torch and without the planner.
+    """Compares an archive with what it was rewritten to; the planner has no part in it.
 
     Args:
         before: The archive as it was.
-        after: The archive as it is said to be canonical.
-        form: What was asked for; a certificate knows it.
-        certificate: What is claimed of the two; it must be what they certify, word for word.
-
-    Returns:
-        A verdict on each program. Whatever is not proved is an objection.
+        after: The result. A certificate that it holds is checked too.
+        certificate: What is claimed of the two, as `rewrite` returns it.
+        form: Which consumers it has to be right for; the certificate's form by default, and
+            "portable" without one.
 
     Raises:
-        InvalidProgramError: When an archive or the certificate contradicts itself.
-        UnsupportedError: When one is sound, but not what we can read.
+        InvalidProgramError: When an archive, a program or the certificate cannot be understood.
+        UnsupportedError: When it is sound, but not what we can read.
         OSError: When the system says no.
+
+    Example:
+        >>> import torch, mutcanon.archive
+        >>> class Count(torch.nn.Module):
+        ...     def forward(self, n):
+        ...         n.add_(1)
+        ...         return n * 2
+        >>> ep = torch.export.export(Count(), (torch.zeros(3),))
+        >>> for _ in range(3):
+        ...     ep = ep.run_decompositions({})
+        >>> before = getfixture("tmp_path") / "before.pt2"
+        >>> after = getfixture("tmp_path") / "after.pt2"
+        >>> torch.export.save(ep, before)
+        >>> outcome = mutcanon.archive.rewrite(before, after, check=True)
+        >>> mutcanon.archive.verify(before, after, outcome.certificate).is_right
+        True
     """
-    claims = None
-    if certificate is not None:
-        claims = json.dumps(certificate)
-        form = certificate.get("form", form)
-    fields = _call(_core.verify_archive, before, after, form, claims)
-    return Verification(tuple(_verdict(model) for model in fields["models"]), fields["certificate"])
-
-
-def _verdict(fields: dict[str, Any]) -> ModelVerdict:
-    def read(remarks: list[dict[str, str]]) -> tuple[Objection, ...]:
-        return tuple(Objection(**remark) for remark in remarks)
-
-    return ModelVerdict(fields["model"], read(fields["objections"]), read(fields["warnings"]))
+    claims = None if certificate is None else json.dumps(certificate)
+    if form is None:
+        form = "minimal" if certificate and certificate.get("form") == "minimal" else "portable"
+    fields = _call(_core.verify_archive, before, after, form, certificate=claims)
+    models = tuple(
+        ModelVerdict(
+            model["model"],
+            tuple(Remark(**remark) for remark in model["objections"]),
+            tuple(Remark(**remark) for remark in model["warnings"]),
+        )
+        for model in fields["models"]
+    )
+    return Verification(models, fields["certificate"])
 
 
 def _call(function: Callable[..., str], *args: Any, **options: Any) -> dict[str, Any]:

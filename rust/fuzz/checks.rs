@@ -38,7 +38,7 @@ pub fn rewrite(data: &[u8]) {
     let sound = Archive::open(include_bytes!("corpus/zip/cache.pt2").to_vec()).expect("the corpus is sound");
     let with_graph = written(&sound, |name| name.ends_with(b"/models/model.json").then(|| data.to_vec()));
     for source in [with_graph, data.to_vec()] {
-        let options = Options { form: Form::Portable, verify: false, check: false };
+        let options = Options { form: Form::Portable, verify: false, check: false, embed: false };
         let Some(contents) = Contents::read(source, options).ok().filter(Contents::needs_rewrite) else { continue };
         let mut out = Vec::new();
         contents.write(&mut out).expect("what was read can be written");

@@ -29,7 +29,7 @@ COMMANDS = {
     "explain": "Say of a stored program which copies go, which stay, and why.",
     "report": "Make a page about stored programs.",
     "rewrite": "Write stored programs without redundant copies.",
-    "verify": "Prove that a stored program is a right rewrite of another.",
+    "verify": "Prove that a rewritten program still means the same, without the planner.",
 }
 
 

@@ -29,11 +29,21 @@ if TYPE_CHECKING:
 )
 @click.option("--in-place", is_flag=True, help="Replace the files themselves.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; list what would be rewritten.")
-@click.option("--check", is_flag=True, help="Have the independent checker prove each result right.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Have the independent checker compare each result with its source.",
+)
 @click.option(
     "--certificate",
     is_flag=True,
-    help="The same, and write what it proves beside each result, as NAME.certificate.json.",
+    help="Also write NAME.certificate.json beside each result: what went, and why.",
+)
+@click.option(
+    "--embed-certificate",
+    "embed",
+    is_flag=True,
+    help="Also put the certificate into each archive that is written, below extra/.",
 )
 @batch.report_option
 @batch.options
@@ -46,6 +56,7 @@ def command(
     dry_run: bool,
     check: bool,
     certificate: bool,
+    embed: bool,
     page: str | None,
 ) -> None:
     """Write .pt2 archives in canonical form: without copies that are proved redundant.
@@ -59,15 +70,14 @@ def command(
     """
     if (directory is None) is not in_place:
         raise click.UsageError("either -o DIR or --in-place is needed")
-    if certificate and directory is not None and _store.is_url(directory):
-        raise click.UsageError("--certificate writes local files: give a local directory to -o")
     settings = _batch.Settings(
         "rewrite",
         form=options.form,
         verify=options.verify,
-        dry_run=dry_run,
         check=check,
         certificate=certificate,
+        embed=embed,
+        dry_run=dry_run,
     )
     if directory is None:
         units = [_in_place(item) for item in _store.discover(paths)]

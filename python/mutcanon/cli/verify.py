@@ -1,23 +1,18 @@
-"""`mutcanon verify`: whether one archive is a right rewrite of another, by the checker alone."""
+"""`mutcanon verify`: whether one archive is a right rewrite of another."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mutcanon import archive
-from mutcanon.cli import fail, output
-
-if TYPE_CHECKING:
-    from mutcanon.archive import Verification
-
-#: Version of what `--json` prints; a field may be added in a minor release.
-SCHEMA_VERSION = 1
+from mutcanon.cli import output
+from mutcanon.errors import InvalidProgramError
 
 
 @click.command("verify")
@@ -27,49 +22,52 @@ SCHEMA_VERSION = 1
     "--certificate",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="What is claimed of the two, as `rewrite --certificate` wrote it.",
+    help="Also check what FILE, written by `mutcanon rewrite --certificate`, claims.",
 )
 @click.option(
     "--form",
     type=click.Choice(["portable", "minimal"]),
-    default="portable",
-    show_default=True,
-    help="What was asked for; a certificate knows it.",
+    help="Consumers that AFTER has to be right for: all, or mutcanon's own write-back. "
+    "The certificate's, or portable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def command(before: str, after: str, certificate: str | None, form: Any, *, as_json: bool) -> None:
-    """Prove that AFTER is a right rewrite of BEFORE.
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    before: str, after: str, certificate: str | None, form: archive.Form | None, *, as_json: bool
+) -> None:
+    """Prove that the archive AFTER means what BEFORE means.
 
-    Neither torch nor the planner that made the rewrite takes part. Exit code 1 when it is not
-    proved.
+    Neither torch nor the planner has a part in it. Exit code 0 when it is right, 1 when there is an
+    objection, 2 when an archive or the certificate cannot be understood.
     """
-    claims = None if certificate is None else _read(certificate)
-    found = archive.verify(before, after, form=form, certificate=claims)
+    claims = None if certificate is None else _claims(certificate)
+    result = archive.verify(before, after, claims, form=form)
     if as_json:
-        fields = {"schema_version": SCHEMA_VERSION, "is_right": found.is_right}
-        click.echo(json.dumps({**fields, **dataclasses.asdict(found)}))
+        fields = {
+            "schema_version": 1,
+            "is_right": result.is_right,
+            "models": [asdict(model) for model in result.models],
+            "certificate": result.certificate,
+        }
+        click.echo(json.dumps(fields))
     else:
-        for line in _lines(found):
-            output().print(line, markup=False, soft_wrap=True)
-    sys.exit(0 if found.is_right else 1)
+        for model in result.models:
+            _show(model)
+    sys.exit(0 if result.is_right else 1)
 
 
-def _read(path: str) -> dict[str, Any]:
+def _show(model: archive.ModelVerdict) -> None:
+    lines = [f"objection: {remark}" for remark in model.objections]
+    lines += [f"warning: {remark}" for remark in model.warnings]
+    verdict = "wrong" if model.objections else "right"
+    for line in [f"{model.model}: {verdict}", *(f"  {line}" for line in lines)]:
+        output().print(line, markup=False, soft_wrap=True)
+
+
+def _claims(path: str) -> dict[str, Any]:
     try:
         claims = json.loads(Path(path).read_bytes())
     except ValueError as error:
-        fail(f"{path}: no certificate: {error}")
+        raise InvalidProgramError(f"{path}: no JSON: {error}", code="bad_json") from error
     if not isinstance(claims, dict):
-        fail(f"{path}: no certificate: a JSON object is needed")
+        raise InvalidProgramError(f"{path}: no certificate", code="bad_json")
     return claims
-
-
-def _lines(found: Verification) -> list[str]:
-    lines = []
-    for model, certified in zip(found.models, found.certificate["models"], strict=True):
-        gone, added = len(certified["collapsed"]), len(certified["added"])
-        verdict = "not proved right" if model.objections else "proved right"
-        lines.append(f"{model.model}: {verdict}; copies gone: {gone}, added: {added}")
-        lines += [f"  {o.message} [{o.code}]" for o in model.objections]
-        lines += [f"  if two inputs are one tensor: {w.message} [{w.code}]" for w in model.warnings]
-    return lines

@@ -59,13 +59,30 @@ pub fn verify(
     let old = open(before).map_err(|e| e.within(before.display()))?;
     let new = open(after).map_err(|e| e.within(after.display()))?;
     let mut verdicts = compare(&old, &new, form)?;
-    if let Some(claims) = claims {
-        let made = certificate(&verdicts, form);
+    let made = certificate(&verdicts, form);
+    let embedded = embedded(&old, &new)?;
+    for claims in claims.into_iter().chain(&embedded) {
         if let (Some(difference), Some(first)) = (first_difference(claims, &made), verdicts.first_mut()) {
             first.verdict.objections.push(Objection { code: "certificate", message: difference });
         }
     }
     Ok(verdicts)
+}
+
+/// The name of the entry that holds an archive's own certificate.
+pub fn certificate_name<S: Source>(archive: &Archive<S>) -> Vec<u8> {
+    let first = archive.entries().first().map(|e| archive.name(e)).unwrap_or_default();
+    let root = first.iter().position(|&b| b == b'/').map_or(0, |slash| slash + 1);
+    [&first[..root], b"extra/mutcanon_certificate.json"].concat()
+}
+
+/// The certificate that is in the result and was not there before.
+fn embedded<S: Source, R: Source>(old: &Archive<S>, new: &Archive<R>) -> Result<Option<Certificate>, Error> {
+    let name = certificate_name(old);
+    let Some(entry) = new.entries().get(old.entries().len()).filter(|e| new.name(e) == name) else { return Ok(None) };
+    let text = new.read(entry, MAX_GRAPH)?;
+    let claims = serde_json::from_slice(&text);
+    claims.map(Some).map_err(|error| Fault::BadJson.at(format_args!("{}: {error}", new.shown(entry))))
 }
 
 /// Compares two archives that are open.
@@ -123,7 +140,9 @@ fn entries<S: Source, R: Source>(
     found: &mut Vec<Objection>,
 ) -> Result<(), Error> {
     let mut object = |message: String| found.push(Objection { code: "archive", message });
-    if old.entries().len() != new.entries().len() {
+    let own = certificate_name(old);
+    let has_certificate = new.entries().get(old.entries().len()).is_some_and(|e| new.name(e) == own);
+    if old.entries().len() + usize::from(has_certificate) != new.entries().len() {
         object(format!("{} entries instead of {}", new.entries().len(), old.entries().len()));
     }
     for (i, (a, b)) in old.entries().iter().zip(new.entries()).enumerate() {

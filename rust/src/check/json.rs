@@ -61,6 +61,9 @@ pub fn read(text: &str, shared: &mut Shared) -> Result<Program, Error> {
     };
     keep(&mut program.rest, &top, "", &["graph_module"]);
     keep(&mut program.rest, &module, "graph_module.", &["graph", "signature", "module_call_graph"]);
+    for (i, spec) in signature.input_specs.iter().enumerate() {
+        keep(&mut program.rest, spec, &format!("input {i}, "), &[]);
+    }
     let calls: Vec<&RawValue> = field(&module, "module_call_graph")?;
     let mut reader = Reader { shared, values: &values, rest: &mut program.rest, path: String::new(), depth: 0 };
     program.graph = reader.graph(graph, Some(&signature))?;

@@ -52,6 +52,8 @@ pub struct Options {
     pub verify: bool,
     /// Whether the independent checker is to compare the result with the source, and to certify it.
     pub check: bool,
+    /// Whether the certificate goes into the archive too.
+    pub embed: bool,
 }
 
 /// What an archive is and what its models need.
@@ -147,7 +149,7 @@ fn rewrite_file(from: &Path, to: &Path, options: Options) -> Result<Rewritten, E
     };
     let mut certificate = None;
     if action == Action::Untouched {
-        if options.check {
+        if options.check || options.embed {
             certificate = Some(certify(archive, archive, options.form)?);
         }
         return Ok(done(action, certificate, contents.report));
@@ -161,8 +163,15 @@ fn rewrite_file(from: &Path, to: &Path, options: Options) -> Result<Rewritten, E
                 contents.verify(out.try_clone()?, options)?;
             }
         }
-        if options.check {
-            certificate = Some(certify(archive, &Archive::open(out.try_clone()?)?, options.form)?);
+        if options.check || options.embed {
+            let made = certify(archive, &Archive::open(out.try_clone()?)?, options.form)?;
+            let name = check::archive::certificate_name(archive);
+            // An archive that holds one already keeps it: it is about the program that this one was made of.
+            if options.embed && !archive.entries().iter().any(|e| archive.name(e) == name) {
+                let text = serde_json::to_vec(&made).map_err(|e| Fault::Internal.at(e))?;
+                zip::append(out, &name, &text)?;
+            }
+            certificate = Some(made);
         }
         Ok(())
     })?;

@@ -30,13 +30,13 @@ fn json(value: &impl Serialize) -> Result<String, Error> {
 #[pyfunction]
 #[pyo3(signature = (path, form, *, verify = false))]
 pub fn analyze_archive(py: Python<'_>, path: PathBuf, form: &str, verify: bool) -> PyResult<String> {
-    let options = Options { form: read_form(form)?, verify, check: false };
+    let options = Options { form: read_form(form)?, verify, check: false, embed: false };
     Ok(py.detach(|| json(&pt2::analyze(&path, options)?))?)
 }
 
 /// Writes the canonical form of an archive; what was done and why, as JSON.
 #[pyfunction]
-#[pyo3(signature = (source, destination, form, *, verify = false, check = false))]
+#[pyo3(signature = (source, destination, form, *, verify = false, check = false, embed = false))]
 pub fn rewrite_archive(
     py: Python<'_>,
     source: PathBuf,
@@ -44,8 +44,9 @@ pub fn rewrite_archive(
     form: &str,
     verify: bool,
     check: bool,
+    embed: bool,
 ) -> PyResult<String> {
-    let options = Options { form: read_form(form)?, verify, check };
+    let options = Options { form: read_form(form)?, verify, check, embed };
     Ok(py.detach(|| {
         let done = pt2::rewrite(&source, &destination, options)?;
         json(&Outcome { action: done.action.as_str(), certificate: done.certificate, report: &done.report })

@@ -8,6 +8,7 @@
 //!
 //! Nothing in a file is trusted: sizes and offsets are checked before use, and memory is bounded by the directory.
 
+mod append;
 mod output;
 mod read;
 mod write;
@@ -15,6 +16,7 @@ mod write;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Take};
 
+pub use append::append;
 pub use output::Output;
 pub use read::{Archive, Entry};
 pub use write::{Body, write};

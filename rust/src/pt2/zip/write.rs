@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::pt2::fault::Fault;
 
 /// torch's readers may map the contents, so they are aligned for any element type.
-const ALIGNMENT: u64 = 64;
+pub(super) const ALIGNMENT: u64 = 64;
 
 /// New contents of an entry.
 pub trait Body {
@@ -156,28 +156,7 @@ impl<S: Source, W: Output<S>> Writer<'_, S, W> {
                 directory.extend(part);
             }
         }
-        let (start, size, count) = (self.at, directory.len() as u64, placed.len() as u64);
-        let mut end = directory;
-        end.extend(END64);
-        end.extend(44u64.to_le_bytes()); // the length of the rest of this record
-        end.extend(self.archive.versions);
-        end.extend([0; 8]); // disk numbers
-        for value in [count, count, size, start] {
-            end.extend(value.to_le_bytes());
-        }
-        end.extend(LOCATOR64);
-        end.extend([0; 4]);
-        end.extend((start + size).to_le_bytes());
-        end.extend(1u32.to_le_bytes()); // the number of disks
-        end.extend(END);
-        end.extend([0; 4]);
-        for _ in 0..2 {
-            end.extend(narrow16(count));
-        }
-        end.extend(narrow(size));
-        end.extend(narrow(start));
-        end.extend(narrow16(self.archive.comment.len() as u64));
-        end.extend(&self.archive.comment);
+        let end = end(self.archive, directory, placed.len() as u64, self.at);
         self.put(&end)
     }
 
@@ -194,6 +173,33 @@ impl<S: Source, W: Output<S>> Writer<'_, S, W> {
     }
 }
 
+/// A directory of so many entries that starts at `start`, and the end records behind it.
+pub(super) fn end<S: Source>(archive: &Archive<S>, directory: Vec<u8>, count: u64, start: u64) -> Vec<u8> {
+    let size = directory.len() as u64;
+    let mut end = directory;
+    end.extend(END64);
+    end.extend(44u64.to_le_bytes()); // the length of the rest of this record
+    end.extend(archive.versions);
+    end.extend([0; 8]); // disk numbers
+    for value in [count, count, size, start] {
+        end.extend(value.to_le_bytes());
+    }
+    end.extend(LOCATOR64);
+    end.extend([0; 4]);
+    end.extend((start + size).to_le_bytes());
+    end.extend(1u32.to_le_bytes()); // the number of disks
+    end.extend(END);
+    end.extend([0; 4]);
+    for _ in 0..2 {
+        end.extend(narrow16(count));
+    }
+    end.extend(narrow(size));
+    end.extend(narrow(start));
+    end.extend(narrow16(archive.comment.len() as u64));
+    end.extend(&archive.comment);
+    end
+}
+
 /// The extra fields that are not ours to set.
 fn foreign_fields(extra: &[u8]) -> impl Iterator<Item = u8> + '_ {
     extra_fields(extra)
@@ -202,12 +208,12 @@ fn foreign_fields(extra: &[u8]) -> impl Iterator<Item = u8> + '_ {
 }
 
 /// An extra field.
-fn field(id: u16, content: &[u8]) -> Vec<u8> {
+pub(super) fn field(id: u16, content: &[u8]) -> Vec<u8> {
     let len = u16::try_from(content.len()).expect("our fields are shorter than an alignment");
     [&id.to_le_bytes()[..], &len.to_le_bytes(), content].concat()
 }
 
-fn narrow(value: u64) -> [u8; 4] {
+pub(super) fn narrow(value: u64) -> [u8; 4] {
     u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes()
 }
 
