@@ -21,12 +21,17 @@ from executorch.exir.backend.partitioner import (  # noqa: E402
     Partitioner,
     PartitionResult,
 )
-from executorch.exir.pass_manager import ExportedProgramPassManager  # noqa: E402
 
 import mutcanon.executorch as drop_in  # noqa: E402
+from mutcanon import _executorch  # noqa: E402
+from mutcanon.errors import VersionError  # noqa: E402
 from pte import check_pte, config, mutated_inputs  # noqa: E402
 
 aten = torch.ops.aten
+has_program_passes = _executorch.program_pass() is not object
+needs_program_passes = pytest.mark.skipif(
+    not has_program_passes, reason="passes over programs came with executorch 1.4"
+)
 
 
 class Cache(nn.Module):
@@ -179,6 +184,7 @@ def test_etrecord() -> None:
     assert edge.to_executorch().get_etrecord() is not None
 
 
+@needs_program_passes
 def test_transform_passes_still_run() -> None:
     ran: list[bool] = []
 
@@ -194,6 +200,13 @@ def test_transform_passes_still_run() -> None:
     assert copies(edge.exported_program()) == 0
 
 
+@pytest.mark.skipif(has_program_passes, reason="the pass exists")
+def test_where_there_are_no_such_passes_ours_says_so() -> None:
+    with pytest.raises(VersionError, match="ExportedProgramPassBase"):
+        drop_in.CanonicalizeMutations()
+
+
+@needs_program_passes
 def test_the_pass_is_pure_and_honest() -> None:
     edge = exir.to_edge_transform_and_lower(torch.export.export(Cache(), cache_inputs(0)))
     program = edge.exported_program()
@@ -206,11 +219,14 @@ def test_the_pass_is_pure_and_honest() -> None:
     assert again.exported_program is first.exported_program
 
 
+@needs_program_passes
 def test_the_pass_in_the_hands_of_executorch() -> None:
     edge = exir.to_edge_transform_and_lower(torch.export.export(Cache(), cache_inputs(0)))
     assert copies(edge.exported_program()) > 0
     passes = [drop_in.CanonicalizeMutations()]
     assert copies(edge.transform(passes).exported_program()) == 0
+    from executorch.exir.pass_manager import ExportedProgramPassManager
+
     managed = ExportedProgramPassManager(passes)(edge.exported_program())
     assert managed.modified
     assert copies(managed.exported_program) == 0

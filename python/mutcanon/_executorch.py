@@ -52,6 +52,14 @@ def fuse_quantization(program: Any) -> Any:
     return fusion.quant_fusion_and_const_prop_pass(program)
 
 
+def plans_shared_memory() -> bool:
+    """Whether the planner knows how long memory lives that results share by a mark.
+
+    Before executorch 1.5 it does not, and gives it to others too early.
+    """
+    return hasattr(_module("executorch.exir.memory_planning"), "_extend_storage_base_lifetimes")
+
+
 def program_pass() -> Any:
     """The class of passes over whole programs; `object` before executorch 1.4, which has none."""
     return getattr(_module("executorch.exir.pass_base"), "ExportedProgramPassBase", object)
@@ -122,7 +130,7 @@ def has_default_dim_order(val: torch.Tensor) -> bool:
     """Whether ExecuTorch takes the tensor for contiguous."""
     try:
         order = _module("executorch.exir.tensor").dim_order_from_stride(val.stride())
-    except RuntimeError:  # a stride of 0, which ExecuTorch has no order for
+    except (RuntimeError, ValueError):  # a stride of 0, which ExecuTorch has no order for
         return False
     return list(order) == list(range(val.dim()))
 

@@ -41,7 +41,7 @@ def extra_form(ops: Collection[Any]) -> Callable[[Node], InPlaceForm | None]:
             return None
         is_pointwise = torch.Tag.pointwise in getattr(aten_op(node.target), "tags", ())
         inplace = None if is_pointwise or position else _in_place_op(node.target)
-        if inplace is None and over.op == "placeholder":
+        if inplace is None and (over.op == "placeholder" or not _executorch.plans_shared_memory()):
             return None
         operands = [n for n in node.all_input_nodes if n is not over]
         if not is_pointwise:
