@@ -32,7 +32,6 @@ PLAIN_TESTS = (
     "tests/test_batch.py",
     "tests/test_cli_batch.py",
     "tests/test_page.py",
-    "tests/test_sarif.py",
     "tests/test_verify.py",
 )
 TORCH_TESTS = (

@@ -12,6 +12,7 @@ __all__ = [
     "analyze_archive",
     "check",
     "finding_codes",
+    "findings_text",
     "in_place_reasons",
     "plan_text",
     "reasons",
