@@ -46,18 +46,14 @@ def text(report: Report) -> str:
 def graphviz(report: Report) -> str:
     """A graph in Graphviz's language; targets left, producers right."""
     lines = ["digraph mutations {", "  rankdir=RL; node [shape=box, fontname=Helvetica];"]
-    for i, chain in enumerate(chains(report)):
-        for node, label, kind in _nodes(i, chain):
-            style = f', style=filled, fillcolor="{_COLOR[kind]}"' if kind in _COLOR else ""
-            shape = ", shape=cylinder" if kind == "target" else ""
-            lines.append(f"  {node} [label={_quoted(label)}{style}{shape}];")
-        names = [node for node, *_ in _nodes(i, chain)]
-        lines += [f"  {b} -> {a};" for a, b in itertools.pairwise(names)]
-    index = {chain.target: i for i, chain in enumerate(chains(report))}
+    for node, label, kind in _nodes(report):
+        style = f', style=filled, fillcolor="{_COLOR[kind]}"' if kind in _COLOR else ""
+        shape = ", shape=cylinder" if kind == "target" else ""
+        lines.append(f"  {node} [label={_quoted(label)}{style}{shape}];")
+    lines += [f"  {source} -> {reader};" for source, reader in _edges(report)]
     lines += [
-        f"  t{index[reader]} -> t{index[writer]} [style=dashed, constraint=false, label=reads];"
-        for reader, writer in report.hazards
-        if reader in index and writer in index
+        f"  {reader} -> {writer} [style=dashed, constraint=false, label=reads];"
+        for reader, writer in _reads(report)
     ]
     return "\n".join([*lines, "}"])
 
@@ -65,18 +61,11 @@ def graphviz(report: Report) -> str:
 def mermaid(report: Report) -> str:
     """The same for Mermaid."""
     lines = ["flowchart RL"]
-    for i, chain in enumerate(chains(report)):
-        for node, label, kind in _nodes(i, chain):
-            shape = f"[({_escaped(label)})]" if kind == "target" else f"[{_escaped(label)}]"
-            lines.append(f"  {node}{shape}" + (f":::{kind}" if kind in _COLOR else ""))
-        names = [node for node, *_ in _nodes(i, chain)]
-        lines += [f"  {b} --> {a}" for a, b in itertools.pairwise(names)]
-    index = {chain.target: i for i, chain in enumerate(chains(report))}
-    lines += [
-        f"  t{index[reader]} -. reads .-> t{index[writer]}"
-        for reader, writer in report.hazards
-        if reader in index and writer in index
-    ]
+    for node, label, kind in _nodes(report):
+        shape = f"[({_escaped(label)})]" if kind == "target" else f"[{_escaped(label)}]"
+        lines.append(f"  {node}{shape}" + (f":::{kind}" if kind in _COLOR else ""))
+    lines += [f"  {source} --> {reader}" for source, reader in _edges(report)]
+    lines += [f"  {reader} -. reads .-> {writer}" for reader, writer in _reads(report)]
     lines += [f"  classDef {kind} fill:{color},color:#000" for kind, color in _COLOR.items()]
     return "\n".join(lines)
 
@@ -121,11 +110,29 @@ def model_explorer(report: Report) -> str:
     return json.dumps({"graph": {"name": "mutcanon", "results": results}}, indent=2)
 
 
-def _nodes(i: int, chain: Chain) -> list[tuple[str, str, str]]:
-    """Identifier, label and kind of what a chain consists of."""
-    target = [(f"t{i}", chain.target, "target")]
-    copies = [(f"c{i}_{k}", name(c) + _because(c), c.decision) for k, c in enumerate(chain.copies)]
-    return [*target, *copies, (f"p{i}", chain.producer, "producer")]
+def _nodes(report: Report) -> Iterator[tuple[str, str, str]]:
+    """Identifier, label and kind of all that is drawn."""
+    for i, chain in enumerate(chains(report)):
+        yield f"t{i}", chain.target, "target"
+        for k, copy in enumerate(chain.copies):
+            yield f"c{i}_{k}", name(copy) + _because(copy), copy.decision
+        yield f"p{i}", chain.producer, "producer"
+
+
+def _edges(report: Report) -> Iterator[tuple[str, str]]:
+    """What is read, and by what."""
+    for i, chain in enumerate(chains(report)):
+        copies = [f"c{i}_{k}" for k in range(len(chain.copies))]
+        for reader, source in itertools.pairwise([f"t{i}", *copies, f"p{i}"]):
+            yield source, reader
+
+
+def _reads(report: Report) -> Iterator[tuple[str, str]]:
+    """Targets whose new value lies in the storage of another one, and that one."""
+    index = {chain.target: f"t{i}" for i, chain in enumerate(chains(report))}
+    for reader, writer in report.hazards:
+        if reader in index and writer in index:
+            yield index[reader], index[writer]
 
 
 def _notes(chain: Chain) -> Iterator[str]:
