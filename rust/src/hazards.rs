@@ -44,9 +44,10 @@ pub fn settle(problem: &Problem, redundant: Vec<bool>, form: Form) -> Settlement
         let view = View::new(problem, &settlement.collapsed);
         let mut round = Round { problem, form, view: &view, settled: &settlement, found: Vec::new() };
         // A copy that one conflict keeps may settle others above it. So operands come first, which lie deepest, then
-        // what an output needs by itself, then outputs against one another; and every copy removes a wait, so the
-        // order of the writes comes last.
-        let stages = [Round::operands, Round::user_needs, Round::mutation_needs, Round::shared];
+        // what an output needs by itself, then outputs against one another, one relation at a time, since one copy
+        // may serve both; and every copy removes a wait, so the order of the writes comes last.
+        let stages =
+            [Round::operands, Round::user_needs, Round::mutation_needs, Round::shared_nodes, Round::shared_storage];
         for stage in stages {
             if round.found.is_empty() {
                 stage(&mut round);
@@ -272,29 +273,29 @@ impl Round<'_> {
         }
     }
 
-    /// Outputs against one another.
-    fn shared(&mut self) {
-        self.shared_nodes();
-        self.shared_storage();
-    }
-
     /// Rules 4.1 and 4.8: a mutation's value against the nodes of the other outputs.
     fn shared_nodes(&mut self) {
         let n = self.problem.values.len();
         let mut user_at: Vec<Option<(usize, ValueId)>> = vec![None; n];
+        let mut is_returned = vec![false; n];
         for (i, value) in self.users() {
+            is_returned[value.index()] = true;
             let slot = &mut user_at[self.view.base(value).index()];
             // The user output without a choice speaks for the node.
             if slot.is_none_or(|(_, v)| self.view.base(v) != v) {
                 *slot = Some((i, value));
             }
         }
-        let mut mutation_at: Vec<Option<ValueId>> = vec![None; n];
+        let mut mutation_at: Vec<Option<(ValueId, ValueId)>> = vec![None; n];
         let mut claims = self.mutations();
         let saved = self.saved();
-        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends; then the
-        // deepest, because a copy that stays below another would be its node again.
-        claims.sort_by_key(|&(i, _, v)| (self.view.base(v) != v, saved.contains(&i), v));
+        // Without a choice first; then those that no ring needs to save, since one copy may serve both ends; then
+        // those that are no user outputs, for the same reason; then the one below, because a copy that stays below
+        // another would be its node again. Outputs break ties, never the order of the nodes.
+        claims.sort_by_key(|&(i, _, v)| {
+            let depth = self.view.depth(v);
+            (depth != 0, saved.contains(&i), is_returned[v.index()], depth)
+        });
         for (i, target, value) in claims {
             let base = self.view.base(value);
             // The caller gets the target for such an output, which is right where both came as one node of its type.
@@ -309,8 +310,9 @@ impl Round<'_> {
                 self.conflict(user, Code::ValueAndOutput, base, false);
             }
             match mutation_at[base.index()] {
-                Some(owner) => self.conflict(i, Code::SharedValue, owner, base == value),
-                None => mutation_at[base.index()] = Some(target),
+                // Two that came as one node read one copy, whichever stays.
+                Some((owner, as_node)) => self.conflict(i, Code::SharedValue, owner, value == base || value == as_node),
+                None => mutation_at[base.index()] = Some((target, value)),
             }
         }
     }

@@ -9,6 +9,8 @@ pub struct View<'p> {
     problem: &'p Problem,
     collapsed: &'p [bool],
     base: Vec<ValueId>,
+    /// How many copies collapse between a value and its base.
+    depth: Vec<u32>,
     storage: Vec<Roots>,
     /// Where a path of views with one parent each ends: at a collapsed copy, a storage, or several parents.
     end: Vec<ValueId>,
@@ -36,6 +38,7 @@ impl<'p> View<'p> {
     pub fn new(problem: &'p Problem, collapsed: &'p [bool]) -> Self {
         let n = problem.values.len();
         let mut base: Vec<ValueId> = Vec::with_capacity(n);
+        let mut depth = vec![0; n];
         let mut storage: Vec<Roots> = Vec::with_capacity(n);
         let mut end: Vec<ValueId> = Vec::with_capacity(n);
         for (i, value) in problem.values.iter().enumerate() {
@@ -47,6 +50,7 @@ impl<'p> View<'p> {
             match &value.def {
                 Def::Copy { source, .. } if collapsed[i] => {
                     base.push(base[source.index()]);
+                    depth[i] = depth[source.index()] + 1;
                     let is_new = is_seeded(Fault::CollapsedIsNew);
                     storage.push(if is_new { Roots::One(me) } else { storage[source.index()].clone() });
                 }
@@ -60,13 +64,19 @@ impl<'p> View<'p> {
                 }
             }
         }
-        View { problem, collapsed, base, storage, end }
+        View { problem, collapsed, base, depth, storage, end }
     }
 
     /// The value that readers of `value` read.
     #[must_use]
     pub fn base(&self, value: ValueId) -> ValueId {
         self.base[value.index()]
+    }
+
+    /// How many copies collapse between `value` and its base.
+    #[must_use]
+    pub fn depth(&self, value: ValueId) -> u32 {
+        self.depth[value.index()]
     }
 
     /// The values whose storage `value` may share: placeholders, fresh values, and copies that stay. Sorted.

@@ -82,7 +82,8 @@ fn up_to_three_targets_are_right() {
 
 #[test]
 fn four_targets_are_right() {
-    each_case(4, &[Bare, View, OneCopy], &[User::None, User::SameAsTarget(1), User::Own(0, OneCopy)], right_and_stable);
+    let users = [User::None, User::SameAsTarget(1), User::SameAsTargets, User::Own(0, OneCopy)];
+    each_case(4, &[Bare, View, OneCopy], &users, right_and_stable);
 }
 
 #[test]
@@ -113,5 +114,5 @@ fn nothing_right_is_cheaper() {
     for targets in 1..=2 {
         each_case(targets, &ALL, &users(targets, &[Bare, View, OneCopy]), compare);
     }
-    each_case(3, &[Bare, View, OneCopy], &[User::None, User::Own(0, OneCopy)], compare);
+    each_case(3, &[Bare, View, OneCopy], &[User::None, User::SameAsTargets, User::Own(0, OneCopy)], compare);
 }

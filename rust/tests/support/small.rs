@@ -1,7 +1,7 @@
 //! Small problems, all of them, and an interpreter of parallel assignment that knows nothing of the planner.
 //!
 //! A problem is up to four targets, an input that is not mutated and one computed value. Each target, and optionally a
-//! user output, takes one of these, bare or through views and copies. The interpreter gives every storage a number,
+//! user output or one for each target, takes one of these, bare or through views and copies. The interpreter gives every storage a number,
 //! carries out the write-backs one after another, and compares with what parallel assignment says.
 
 use mutcanon::Form;
@@ -26,6 +26,8 @@ pub use Wrap::{Bare, CopyOfCopy, CopyOfView, OneCopy, View, ViewOfCopy};
 pub enum User {
     None,
     SameAsTarget(usize),
+    /// One for each target.
+    SameAsTargets,
     Own(usize, Wrap),
 }
 
@@ -102,6 +104,7 @@ pub fn build(case: &Case) -> Problem {
     match case.user {
         User::None => {}
         User::SameAsTarget(i) => b.problem.outputs.push(Output::User(values[i])),
+        User::SameAsTargets => b.problem.outputs.extend(values.iter().copied().map(Output::User)),
         User::Own(base, wrap) => {
             let value = b.wrap(base, wrap);
             b.problem.outputs.push(Output::User(value));
@@ -236,6 +239,13 @@ pub fn check(problem: &Problem, choice: &Choice, form: Form) -> Result<(), Strin
         if is_input && place_before[value.index()].0 != value_cell {
             return Err("a user output newly aliases an input".into());
         }
+        for other in n..u {
+            let Output::User(earlier) = problem.outputs[other] else { unreachable!() };
+            let (_, (cell, _)) = slots[other];
+            if cell == value_cell && place_before[earlier.index()].0 != place_before[value.index()].0 {
+                return Err("two user outputs newly share storage".into());
+            }
+        }
     }
     if form == Form::Portable {
         let mut pinned = Vec::new();
@@ -321,6 +331,7 @@ pub fn each_case(targets: usize, wraps: &[Wrap], users: &[User], mut visit: impl
 pub fn users(targets: usize, wraps: &[Wrap]) -> Vec<User> {
     let mut users = vec![User::None];
     users.extend((0..targets).map(User::SameAsTarget));
+    users.push(User::SameAsTargets);
     users.extend((0..targets + 2).flat_map(|base| wraps.iter().map(move |&wrap| User::Own(base, wrap))));
     users
 }
