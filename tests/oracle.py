@@ -179,9 +179,10 @@ class _Machine:
         # A snapshot first: assigning one target must not change a value that is read off another.
         results = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), results)
         outputs = []
-        targets = {**self.stored, **self.given}
         for spec, value in zip(self.ep.graph_signature.output_specs, results, strict=True):
             if spec.kind in MUTATIONS:
+                is_input = spec.kind == OutputKind.USER_INPUT_MUTATION
+                targets = self.given if is_input else self.stored
                 targets[spec.target].detach().copy_(value)
             elif spec.kind == OutputKind.USER_OUTPUT:
                 outputs.append(value)

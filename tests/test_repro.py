@@ -35,12 +35,16 @@ FOUND = {
     "returned": {"already_lost": EVERYBODY, "replaced_output": EVERYBODY[:2]},
     "parameter": {"parameter_not_written": ("executorch",)},
     "identity": {"permuted_outputs": ("executorch",)},
+    "same-name": {"same_name": EVERYBODY},
+    "reset": {"same_name": ("executorch",)},
 }
 #: What no rewrite mends: it is lost, or it takes another lowering.
 STAYS = {
     "lost-cast": {"already_lost"},
     "lost-broadcast": {"already_lost"},
     "parameter": {"parameter_not_written"},
+    "same-name": {"same_name"},
+    "reset": {"same_name"},
 }
 
 

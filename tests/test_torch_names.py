@@ -47,7 +47,13 @@ def test_a_stale_module_compiles_when_it_is_called():
 
 
 def test_the_functions_that_we_replace_are_the_ones_we_know():
-    for find in (_torch.insert_copy_site, _torch.copy_removal_site):
+    sites = (
+        _torch.insert_copy_site,
+        _torch.copy_removal_site,
+        _torch.module_site,
+        _torch.run_decompositions_site,
+    )
+    for find in sites:
         site = find()
         assert site.is_known(getattr(site.owner, site.attribute))
 

@@ -141,6 +141,19 @@ def keeps_and_counts(self: Program, a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     return out
 
 
+def called_alike(self: Program, a: Tensor, x: Tensor) -> Tensor:
+    """An input is mutated that is called as a buffer is."""
+    a.add_(self.args_0 + x)
+    return a * 2
+
+
+def resets(self: Program, a: Tensor, x: Tensor) -> Tensor:
+    """A buffer is mutated that is called as an input is."""
+    out = self.args_0 * x
+    self.args_0.copy_(a)
+    return out
+
+
 def writes_twice(self: Program, a: Tensor, b: Tensor, x: Tensor) -> Tensor:
     """Two inputs receive one value."""
     value = x * 2
@@ -217,6 +230,8 @@ def main() -> None:
     save("transposed", decomposed(transposes, torch.ones(2, 2), a=torch.arange(4.0).view(2, 2)))
     save("returned", decomposed(returns_value, row, a=torch.zeros(4)))
     save("parameter", decomposed(trains, row, p=nn.Parameter(row.clone(), False)))
+    save("same-name", decomposed(called_alike, row, 2 * row, args_0=torch.zeros(4)))
+    save("reset", decomposed(resets, row, 2 * row, args_0=torch.zeros(4)))
     identity = decomposed(keeps_and_counts, cache, torch.zeros(4), row)
     save("identity", mutcanon.canonicalize(identity, form="minimal"))
 

@@ -156,7 +156,7 @@ def as_archive(ep: torch.export.ExportedProgram, trace: oracle.Trace) -> None:
 
 def lower(made: dict[str, object], ep: torch.export.ExportedProgram, tally: Counter[str]) -> None:
     """The program lowered with ExecuTorch, next to eager PyTorch."""
-    from executorch.exir import to_edge
+    from mutcanon.executorch import to_edge
 
     import pte
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Node
 
 from mutcanon._torch import is_composite
 
@@ -192,3 +193,14 @@ def _aliased(result: Any, arguments: list[Any]) -> tuple[int, ...]:
     return tuple(
         i for i, a in enumerate(arguments) if a is not None and sets & (a.before_set | a.after_set)
     )
+
+
+def written_operand(node: Node) -> Node | None:
+    """The operand whose storage a call writes and returns, for one with one result."""
+    facts = op_facts(node.target)
+    if len(facts.aliases) != 1 or len(facts.written) != 1 or facts.aliases[0] != facts.written:
+        return None
+    (position,) = facts.written
+    # What is written by keyword is an `out`, which is no operand of anybody else.
+    operand = node.args[position] if position < len(node.args) else None
+    return operand if isinstance(operand, Node) else None

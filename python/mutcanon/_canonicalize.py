@@ -30,7 +30,7 @@ from mutcanon._extract import (
     output_args,
 )
 from mutcanon._layout import Layouts
-from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
+from mutcanon._report import CopyReport, FindingReport, MutationReport, Report, target_names
 from mutcanon._torch import PARAMETER_MUTATION, replace_parts, with_parts
 from mutcanon.errors import UnsupportedError
 
@@ -297,7 +297,7 @@ def _report(ep: ExportedProgram, form: str, planned: list[Planned]) -> Report:
     for p in planned:
         copies += _copy_reports(p)
     top = planned[0]
-    name = [s.target or "" for s in ep.graph_signature.output_specs]
+    name = target_names(ep.graph_signature)
     steps = tuple(("save" if is_save else "write", name[o]) for is_save, o in top.plan.write_backs)
     hazards = tuple((name[reader], name[writer]) for reader, writer in top.plan.hazards)
     saved, formula = _total([c for c in copies if c.decision == "collapse"])
@@ -317,8 +317,10 @@ def _report(ep: ExportedProgram, form: str, planned: list[Planned]) -> Report:
 def _finding_reports(ep: ExportedProgram, top: Planned) -> tuple[FindingReport, ...]:
     words = {code: (sentence, advice) for code, sentence, advice in finding_codes()}
 
+    names = target_names(ep.graph_signature)
+
     def name(output: int) -> str:
-        return ep.graph_signature.output_specs[output].target or f"output {output}"
+        return names[output] or f"output {output}"
 
     return tuple(
         FindingReport(
@@ -416,6 +418,7 @@ def _mutation_reports(ep: ExportedProgram, top: Planned) -> list[MutationReport]
     nodes = top.extract.nodes
     base_of = {nodes[c]: nodes[b] for c, b in zip(*top.plan.collapsed, strict=True)}
     inserted = {output for output, _, _ in top.plan.inserts}
+    names = target_names(ep.graph_signature)
     reports = []
     for i, (spec, value) in enumerate(
         zip(ep.graph_signature.output_specs, top.extract.outputs, strict=True)
@@ -431,7 +434,7 @@ def _mutation_reports(ep: ExportedProgram, top: Planned) -> list[MutationReport]
             node = _source(node)
         reports.append(
             MutationReport(
-                i, _KINDS[spec.kind], spec.target or "", value.name, new.name, depth, new_depth
+                i, _KINDS[spec.kind], names[i], value.name, new.name, depth, new_depth
             )
         )
     return reports

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from mutcanon import _core
 from mutcanon._check_program import encode
 from mutcanon._check_types import Types
+from mutcanon._report import target_names
 from mutcanon.errors import InternalError, InvalidProgramError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def consumer_line(
             "consumer 'mutcanon': pass its steps, analyze(ep, form='minimal').write_backs",
             code="no_write_backs",
         )
-    outputs = {s.target: i for i, s in enumerate(ep.graph_signature.output_specs) if s.target}
+    outputs = {name: i for i, name in enumerate(target_names(ep.graph_signature)) if name}
     steps = (f"{step} {t if isinstance(t, int) else outputs[t]}" for step, t in write_backs)
     return " ".join(["consumer steps", *steps])
 

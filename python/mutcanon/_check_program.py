@@ -106,14 +106,20 @@ def _as_before(
     inputs: dict[Node, tuple[str, str]], outputs: list[_Output], before: ExportedProgram
 ) -> tuple[dict[Node, tuple[str, str]], list[_Output]]:
     """Inputs with their kinds before, since mutated parameters become buffers; all mutations."""
-    kinds = {target: kind for kind, target in _inputs(before).values()}
-    inputs = {n: (kinds.get(target, kind), target) for n, (kind, target) in inputs.items()}
-    holds = {target: node for node, (_, target) in inputs.items()}
-    found = {o.target: o.value for o in outputs if o.target is not None}
+
+    def place(kind: str, target: str | None) -> tuple[bool, str | None]:
+        # Parameters and buffers have names of their own; a user input may be called as one is.
+        return kind == "user_input", target
+
+    kinds = {place(kind, target): kind for kind, target in _inputs(before).values()}
+    inputs = {n: (kinds.get(place(*given), given[0]), given[1]) for n, given in inputs.items()}
+    holds = {place(*given): node for node, given in inputs.items()}
+    found = {place(o.kind, o.target): o.value for o in outputs if o.target is not None}
     due = [o for o in _outputs(before) if o.target is not None]
     mutations = [
-        _Output(o.kind, o.target, found.get(o.target, holds.get(o.target)), None)  # type: ignore[arg-type]
+        o._replace(value=found.get(at, holds.get(at)), name=None)
         for o in due
+        for at in [place(o.kind, o.target)]
     ]
     return inputs, [*mutations, *(o._replace(name=None) for o in outputs if o.target is None)]
 

@@ -41,7 +41,8 @@ class Problem:
     placeholder of a buffer, a user input, anything else.
 
     `outputs` holds for each output its kind and values. Kinds: 0 no tensor; 1 user output (value);
-    2 mutation (target, value); 3 mutation whose position is observable (target, value).
+    2 mutation (target, value); 3 mutation whose position is observable (target, value); 4 and 5
+    the same where an input and a buffer or parameter have one name.
     """
 
     def __new__(

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from mutcanon._unlift import decompositions, write_backs
+from mutcanon._unlift import decompositions, modules, write_backs
 from mutcanon.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def disable() -> None:
 
 def _patches() -> tuple[Patch, ...]:
     if find_spec("executorch") is None:
-        return (write_backs, decompositions)
+        return (modules, write_backs, decompositions)
     from mutcanon.executorch import generate, to_executorch_patch
 
-    return (write_backs, decompositions, generate, to_executorch_patch)
+    return (modules, write_backs, decompositions, generate, to_executorch_patch)

@@ -158,8 +158,10 @@ def extract_program(
             codes.append(0)
         elif spec.kind in MUTATIONS:
             targets[i] = target = find.find(i, spec)
-            pinned = spec.kind is OutputKind.USER_INPUT_MUTATION
-            codes += (3 if pinned else 2, builder.visit(target), builder.visit(value))
+            kind = 3 if spec.kind is OutputKind.USER_INPUT_MUTATION else 2
+            if find.is_namesake(spec):
+                kind += 2
+            codes += (kind, builder.visit(target), builder.visit(value))
         elif spec.kind is OutputKind.USER_OUTPUT and _is_tensor(value):
             codes += (1, builder.visit(value))
         else:
@@ -218,13 +220,20 @@ class _Targets:
         self._ep = ep
         self._by_name: dict[str, Node] | None = None
         self._by_target: dict[str, str] = {}
+        self._inputs: frozenset[str] = frozenset()
 
     def find(self, output: int, spec: OutputSpec) -> Node:
         if self._by_name is None:
             self._by_name = {
                 n.name: n for n in self._ep.graph.find_nodes(op="placeholder", sort=False)
             }
-            self._by_target = _placeholder_names(self._ep.graph_signature)
+            signature = self._ep.graph_signature
+            self._by_target = _placeholder_names(signature)
+            self._inputs = frozenset(
+                s.arg.name
+                for s in signature.input_specs
+                if s.kind is InputKind.USER_INPUT and hasattr(s.arg, "name")
+            )
         name = spec.target
         if name is not None and spec.kind is not OutputKind.USER_INPUT_MUTATION:
             name = self._by_target.get(name)
@@ -236,6 +245,12 @@ class _Targets:
                 code="unknown_target",
             )
         return node
+
+    def is_namesake(self, spec: OutputSpec) -> bool:
+        """Whether a user input and a buffer or parameter have this name."""
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            return spec.target in self._by_target
+        return spec.target in self._inputs
 
 
 def _placeholder_names(signature: ExportGraphSignature) -> dict[str, str]:

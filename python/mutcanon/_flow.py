@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from mutcanon import _executorch
-from mutcanon._alias import aten_op, is_copy, op_facts
+from mutcanon._alias import aten_op, is_copy, op_facts, written_operand
 from mutcanon._core import Flow
 from mutcanon._custom_ops import MutatedArgument, is_wrapped, mutated_arguments
 from mutcanon._extract import MUTATIONS, check_signature, output_args
@@ -31,6 +31,7 @@ from mutcanon._layout import Layouts
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+    from torch.export.graph_signature import OutputSpec
 
 aten = torch.ops.aten
 
@@ -123,6 +124,7 @@ def extract_flow(
         elif target is None:
             codes += (1, builder.numbers[value])
         else:
+            value = target if _is_in_place(value, target) else value
             codes += (2, builder.numbers[target], builder.numbers[value])
     candidates = list(_custom_operators(nodes))
     identities: list[Node] = []
@@ -142,6 +144,13 @@ def extract_flow(
         [n.name for n in nodes],
     )
     return FlowExtract(flow, nodes, outputs, targets, candidates, identities, refused)
+
+
+def _is_in_place(value: Node, target: Node) -> bool:
+    """Whether the target has its value already, in a program that somebody made to write there."""
+    while value.op == "call_function" and (over := written_operand(value)) is not None:
+        value = over
+    return value is target
 
 
 def _is_identity(node: Node) -> bool:
@@ -166,12 +175,15 @@ def mutation_targets(ep: ExportedProgram) -> list[Node | None]:
     signature = ep.graph_signature
     by_name = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
     names = {s.target: s.arg.name for s in signature.input_specs if s.target is not None}
-    return [
-        by_name[names.get(s.target, s.target)]
-        if s.kind in MUTATIONS and s.target is not None
-        else None
-        for s in signature.output_specs
-    ]
+
+    def find(spec: OutputSpec) -> Node | None:
+        if spec.kind not in MUTATIONS or spec.target is None:
+            return None
+        # A user input may be called as a buffer is.
+        is_input = spec.kind is OutputKind.USER_INPUT_MUTATION
+        return by_name[spec.target if is_input else names[spec.target]]
+
+    return [find(s) for s in signature.output_specs]
 
 
 @dataclass

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torch.fx import Node
 
 from mutcanon import _executorch
-from mutcanon._alias import op_facts
+from mutcanon._alias import written_operand
 from mutcanon._write_back import DIRECT
 from mutcanon.errors import UnsupportedError
 
@@ -70,7 +70,7 @@ def settle_specs(gm: GraphModule, *, plans_outputs: bool = True) -> None:
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        written = _written(node)
+        written = written_operand(node)
         if written is not None:
             node.meta["spec"] = written.meta["spec"]
             # The planner does not see in-place nodes as operands.
@@ -104,7 +104,7 @@ def require_current(graph: Graph) -> None:
     writes: dict[Node, int] = {}
     version: dict[Node, int] = {}
     for node in graph.nodes:
-        written = _written(node) if node.op == "call_function" else None
+        written = written_operand(node) if node.op == "call_function" else None
         for operand in node.all_input_nodes:
             if version[operand] < writes.get(storage[operand], 0):
                 raise UnsupportedError(
@@ -118,17 +118,6 @@ def require_current(graph: Graph) -> None:
         base = node.all_input_nodes[0] if _executorch.is_view(node) else written
         storage[node] = node if base is None else storage[base]
         version[node] = writes.get(storage[node], 0)
-
-
-def _written(node: Node) -> Node | None:
-    """The operand whose storage the node writes and returns, for a node with one result."""
-    facts = op_facts(node.target)
-    if len(facts.aliases) != 1 or len(facts.written) != 1 or facts.aliases[0] != facts.written:
-        return None
-    (position,) = facts.written
-    # What is written by keyword is an `out`, which is no operand of anybody else.
-    operand = node.args[position] if position < len(node.args) else None
-    return operand if isinstance(operand, Node) else None
 
 
 def _join(copy: Node) -> None:

@@ -8,9 +8,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["SCHEMA_VERSION", "CopyReport", "FindingReport", "MutationReport", "Report"]
+if TYPE_CHECKING:
+    from torch.export.graph_signature import ExportGraphSignature
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "CopyReport",
+    "FindingReport",
+    "MutationReport",
+    "Report",
+    "target_names",
+]
 
 SCHEMA_VERSION = 1
 
@@ -52,7 +62,8 @@ class MutationReport:
     Attributes:
         output: Position among the graph's outputs before any reordering.
         kind: "user_input", "buffer" or "parameter".
-        target: The mutated input: a name, or the fully qualified name of a buffer or parameter.
+        target: The mutated input: a name, or the fully qualified name of a buffer or parameter;
+            with " (input)" behind it where both have one name.
         value: Name of the value before.
         new_value: Name of the value afterwards; the copied value where a copy is added.
         depth: Copies between the target and the value's producer, before.
@@ -187,3 +198,17 @@ def _sentence(copy: CopyReport) -> str:
     if copy.decision == "insert":
         return f"add a copy of {copy.source} at output {copy.node}{where}: {reason}"
     return f"keep {copy.node}{where}: {reason}"
+
+
+def target_names(signature: ExportGraphSignature) -> list[str]:
+    """What each output mutates, for people; empty where it mutates nothing.
+
+    A user input that is called as a buffer is gets a name of its own.
+    """
+    states = {s.target for s in signature.input_specs}
+    return [
+        f"{s.target} (input)"
+        if s.kind.name == "USER_INPUT_MUTATION" and s.target in states
+        else s.target or ""
+        for s in signature.output_specs
+    ]

@@ -144,17 +144,26 @@ def copy_removal_site() -> Site:
 
 def run_decompositions_site() -> Site:
     """`ExportedProgram.run_decompositions`: public, but replaced while others lower a program."""
+    return _method_site("run_decompositions")
+
+
+def module_site() -> Site:
+    """`ExportedProgram.module`, likewise."""
+    return _method_site("module")
+
+
+def _method_site(name: str) -> Site:
     from torch.export import ExportedProgram
 
     def is_known(value: Any) -> bool:
         # torch wraps it, so it is known by the module that its code belongs to.
         return (
             inspect.isfunction(value)
-            and value.__name__ == "run_decompositions"
+            and value.__name__ == name
             and value.__globals__["__name__"] == ExportedProgram.__module__
         )
 
-    return Site(ExportedProgram, "run_decompositions", is_known)
+    return Site(ExportedProgram, name, is_known)
 
 
 def _site(module: str, name: str, parameters: tuple[str, ...]) -> Site:

@@ -10,12 +10,14 @@ inserts the writes, and the one that removes copies of buffers without looking a
 
 from __future__ import annotations
 
+import copy
 import inspect
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.export.graph_signature import OutputKind, OutputSpec
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
@@ -37,6 +39,11 @@ __all__ = ["module", "run_decompositions"]
 
 aten = torch.ops.aten
 
+
+class _InputName(str):
+    """The name of a user input, in a list of names that may be those of buffers too."""
+
+
 #: Whether the module is only made to be traced again: then a user output that is a mutation's
 #: value must stay one node with it, or each round trip would leave a copy.
 _retracing: ContextVar[bool] = ContextVar("retracing", default=False)
@@ -57,7 +64,7 @@ def module(ep: ExportedProgram, **options: Any) -> torch.nn.Module:
         InvalidProgramError: When the signature and the graph disagree.
         VersionError: When torch's own function is not the one that we know.
     """
-    minimal = canonicalize(ep, form="minimal")
+    minimal = _told_apart(canonicalize(ep, form="minimal"))
     with write_backs.here():
         return minimal.module(**options)
 
@@ -77,13 +84,31 @@ def run_decompositions(
         InvalidProgramError: When the signature and the graph disagree.
         VersionError: When torch's own function is not the one that we know.
     """
-    minimal = canonicalize(ep, form="minimal")
+    minimal = _told_apart(canonicalize(ep, form="minimal"))
     with retracing():
         result = minimal.run_decompositions(decomp_table, **options)
     # torch returns the argument itself where there is nothing to decompose.
     if result is minimal:
         return canonicalize(ep, form=form)
     return canonicalize_(result, form=form)
+
+
+def _told_apart(ep: ExportedProgram) -> ExportedProgram:
+    """The program with mutated inputs told from buffers, since torch goes on with names alone."""
+    signature = ep.graph_signature
+    states = {s.target for s in signature.input_specs}
+
+    def is_namesake(spec: OutputSpec) -> bool:
+        return spec.kind is OutputKind.USER_INPUT_MUTATION and spec.target in states
+
+    if not any(map(is_namesake, signature.output_specs)):
+        return ep
+    told = copy.copy(signature)
+    told.output_specs = [
+        OutputSpec(s.kind, s.arg, _InputName(s.target)) if is_namesake(s) else s
+        for s in signature.output_specs
+    ]
+    return _torch.with_parts(ep, ep.graph_module, told, ep.module_call_graph)
 
 
 @contextmanager
@@ -109,12 +134,16 @@ def _insert_write_backs(
     """Stands in for torch's `_insert_copy_for_mutations`."""
     outputs = pytree.tree_leaves(gm.graph.output_node().args)
     names = {**input_name_to_node, **unlifted_name_to_node}
+
+    def find(name: str) -> Node:
+        return input_name_to_node[name] if isinstance(name, _InputName) else names[name]
+
     unknown = [n for n in mutated_outputs if n is not None and n not in names]
     if len(outputs) != len(mutated_outputs) or unknown or not any(mutated_outputs):
         # Nothing to write, or something that torch has a message for.
         stock(gm, mutated_outputs, unlifted_name_to_node, input_name_to_node)
         return
-    targets = [None if n is None else names[n] for n in mutated_outputs]
+    targets = [None if n is None else find(n) for n in mutated_outputs]
     _write(gm, outputs, targets)
 
 
@@ -166,6 +195,14 @@ def _decompose(stock: Any, ep: ExportedProgram, *args: Any, **options: Any) -> E
     return run_decompositions(ep, **dict(named))
 
 
+def _module(stock: Any, ep: ExportedProgram, *args: Any, **options: Any) -> torch.nn.Module:
+    """Stands in for `ExportedProgram.module` in code that one cannot edit."""
+    bound = inspect.signature(stock).bind(ep, *args, **options)
+    _, *named = bound.arguments.items()
+    return module(ep, **dict(named))
+
+
+modules = Patch(_torch.module_site, _module)
 decompositions = Patch(_torch.run_decompositions_site, _decompose)
 write_backs = Patch(_torch.insert_copy_site, _insert_write_backs)
 copy_removal = Patch(_torch.copy_removal_site, _keep_copies)

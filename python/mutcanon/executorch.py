@@ -16,17 +16,21 @@ of its way.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from executorch import exir
+from torch.export.graph_signature import TensorArgument
+from torch.fx import Node
 
 from mutcanon import _executorch
 from mutcanon._canonicalize import canonicalize, canonicalize_
 from mutcanon._check import is_always, require_right
 from mutcanon._extra_ops import extra_form
+from mutcanon._extract import output_args
 from mutcanon._patch import Patch
 from mutcanon._planning import PlanningPass
 from mutcanon._runtime_limits import (
@@ -34,7 +38,7 @@ from mutcanon._runtime_limits import (
     check_custom_operators,
     check_strides,
 )
-from mutcanon._torch import PARAMETER_MUTATION
+from mutcanon._torch import PARAMETER_MUTATION, with_parts
 from mutcanon._unlift import decompositions
 from mutcanon._write_back import InPlaceReport, carry_out, report_in_place
 
@@ -154,7 +158,7 @@ def to_executorch(
         VersionError: When a private name of executorch is not where we know it.
     """
     config = config or _executorch.exir().ExecutorchBackendConfig()
-    programs = {name: edge.exported_program(name) for name in edge.methods}
+    programs = {name: _named_as_returned(edge.exported_program(name)) for name in edge.methods}
     if getattr(config, "do_quant_fusion_and_const_prop", False):
         programs = {name: _executorch.fuse_quantization(p) for name, p in programs.items()}
     state_parameters = {
@@ -186,6 +190,28 @@ def to_executorch(
     # With gradients enabled torch refuses to write to an input that a parameter reaches.
     with torch.no_grad(), to_executorch_patch.suspended():
         return manager.to_executorch(_our_config(config))
+
+
+def _named_as_returned(program: ExportedProgram) -> ExportedProgram:
+    """The program whose signature names the outputs that the graph returns.
+
+    Passes of executorch replace nodes and leave the names in the signature; it goes by position.
+    """
+    signature = program.graph_signature
+    outputs = output_args(program.graph_module)
+    if len(outputs) != len(signature.output_specs):
+        return program
+    specs = [
+        dataclasses.replace(spec, arg=TensorArgument(name=value.name))
+        if isinstance(spec.arg, TensorArgument) and isinstance(value, Node)
+        else spec
+        for spec, value in zip(signature.output_specs, outputs, strict=True)
+    ]
+    if specs == signature.output_specs:
+        return program
+    signature = copy.copy(signature)
+    signature.output_specs = specs
+    return with_parts(program, program.graph_module, signature, program.module_call_graph)
 
 
 def _our_config(config: ExecutorchBackendConfig) -> ExecutorchBackendConfig:

@@ -95,6 +95,9 @@ findings! {
     SharedValue "shared_value"
         "two targets receive one value, and mutations are told apart by their value's name"
         "canonicalize the program, or decompose it with mutcanon.run_decompositions"
+    SameName "same_name"
+        "an input and a buffer or parameter have one name, and what one should receive is written to the other"
+        "rename one of the two; or use mutcanon.module, mutcanon.run_decompositions and mutcanon.executorch"
     AlreadyLost "already_lost"
         "a value that is also read differs from its buffer in type, so an earlier decomposition may have removed a copy"
         "export again and decompose with mutcanon.run_decompositions"
@@ -122,6 +125,7 @@ pub fn find(problem: &Problem) -> Vec<Finding> {
     finder.sequence(&view);
     finder.executorch(&view);
     finder.shared(&view);
+    finder.names();
     finder.types(&view);
     finder.found.sort_by_key(|f| (f.output, f.code));
     finder.found.dedup();
@@ -228,6 +232,15 @@ impl Finder<'_> {
                 }
                 None => *slot = Some(i),
             }
+        }
+    }
+
+    /// Torch looks a target up among the states first, ExecuTorch among the inputs.
+    fn names(&mut self) {
+        for &output in &self.problem.namesakes {
+            let is_input = matches!(self.problem.outputs[output], Output::Mutation { pinned: true, .. });
+            let consumers: &[_] = if is_input { &[Module, Decompositions, ExecuTorch] } else { &[ExecuTorch] };
+            self.add(FindingCode::SameName, output, None, consumers);
         }
     }
 

@@ -107,6 +107,8 @@ pub struct Problem {
     pub values: Vec<Value>,
     /// What the placeholders are inputs for; one without an entry may be anything. For look-up only.
     pub kinds: HashMap<ValueId, InputKind>,
+    /// Mutation outputs whose target is a user input with the name of a buffer or parameter, or the other way round.
+    pub namesakes: Vec<usize>,
     /// Mutation values that operators of the graph read as well.
     pub read: Vec<ValueId>,
     /// Outputs of the graph in order.

@@ -76,12 +76,14 @@ impl Problem {
         names: Vec<String>,
     ) -> PyResult<Self> {
         let (values, kinds) = read_values(&values)?;
+        let (outputs, namesakes) = read_outputs(&outputs)?;
         let mut inner = crate::Problem {
             symbols,
             layouts: layouts.into_iter().map(layout).collect(),
             values,
             kinds,
-            outputs: read_outputs(&outputs)?,
+            outputs,
+            namesakes,
             operand_groups: operand_groups.into_iter().map(|g| g.into_iter().map(ValueId).collect()).collect(),
             written: written.into_iter().map(ValueId).collect(),
             read: read.into_iter().map(ValueId).collect(),
@@ -250,7 +252,7 @@ impl Flow {
     ) -> PyResult<Self> {
         let inner = crate::flow::Flow {
             nodes: read_nodes(&nodes, names)?,
-            outputs: read_outputs(&outputs)?,
+            outputs: read_outputs(&outputs)?.0,
             candidates: read_candidates(&candidates)?,
             identities: identities.into_iter().map(ValueId).collect(),
         };
@@ -357,19 +359,25 @@ fn read_candidates(codes: &[i64]) -> Result<Vec<Candidate>, Error> {
     Ok(candidates)
 }
 
-/// Each output is its kind and its values: 0, nothing; 1, user output; 2 and 3, target and value, the latter pinned.
-fn read_outputs(codes: &[i64]) -> Result<Vec<Output>, Error> {
+/// Each output is its kind and its values: 0, nothing; 1, user output; 2 to 5, target and value, of which 3 and 5 are
+/// pinned. Those of kinds 4 and 5, the namesakes, are returned too.
+fn read_outputs(codes: &[i64]) -> Result<(Vec<Output>, Vec<usize>), Error> {
     let mut reader = Reader { rest: codes.iter() };
-    let mut outputs = Vec::new();
+    let (mut outputs, mut namesakes) = (Vec::new(), Vec::new());
     while !reader.is_done() {
         outputs.push(match reader.id()? {
             0 => Output::Other,
             1 => Output::User(reader.value()?),
-            kind @ (2 | 3) => Output::Mutation { target: reader.value()?, value: reader.value()?, pinned: kind == 3 },
+            kind @ 2..=5 => {
+                if kind > 3 {
+                    namesakes.push(outputs.len());
+                }
+                Output::Mutation { target: reader.value()?, value: reader.value()?, pinned: kind % 2 == 1 }
+            }
             _ => return Err(invalid("an unknown kind of output")),
         });
     }
-    Ok(outputs)
+    Ok((outputs, namesakes))
 }
 
 /// The reasons for which a copy stays: code, section of the semantics, sentence.

@@ -68,11 +68,16 @@ impl Parser {
             }
             [name, "=", op, layout, rest @ ..] => self.value(name, op, layout, rest)?,
             ["mutate", target, "<-", value, rest @ ..] => {
-                let pinned = match rest {
-                    [] => false,
-                    ["pinned"] => true,
-                    _ => return Err("expected `pinned` or nothing".into()),
+                let (pinned, is_namesake) = match rest {
+                    [] => (false, false),
+                    ["pinned"] => (true, false),
+                    ["namesake"] => (false, true),
+                    ["pinned", "namesake"] => (true, true),
+                    _ => return Err("expected `pinned`, `namesake`, both or nothing".into()),
                 };
+                if is_namesake {
+                    self.problem.namesakes.push(self.problem.outputs.len());
+                }
                 let (target, value) = (self.find(target)?, self.find(value)?);
                 self.problem.outputs.push(Output::Mutation { target, value, pinned });
             }
@@ -224,11 +229,12 @@ pub fn print(problem: &Problem) -> String {
         let keeps = value.keeps_representation_of.map(|v| format!(" keeps {}", name(problem, v))).unwrap_or_default();
         line(format!("{me} = {op} L{}{operands}{keeps}", value.layout.0));
     }
-    for output in &problem.outputs {
+    for (i, output) in problem.outputs.iter().enumerate() {
         match output {
             Output::Mutation { target, value, pinned } => {
-                let flag = if *pinned { " pinned" } else { "" };
-                line(format!("mutate {} <- {}{flag}", name(problem, *target), name(problem, *value)));
+                let pin = if *pinned { " pinned" } else { "" };
+                let flag = if problem.namesakes.contains(&i) { " namesake" } else { "" };
+                line(format!("mutate {} <- {}{pin}{flag}", name(problem, *target), name(problem, *value)));
             }
             Output::User(value) => line(format!("output {}", name(problem, *value))),
             Output::Other => line("other".into()),

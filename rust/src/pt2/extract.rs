@@ -72,8 +72,18 @@ pub fn top<'a>(
                 problem_outputs.push(Output::User(value));
                 continue;
             }
-            OutputKind::Buffer(fqn) | OutputKind::Parameter(fqn) => states.get(&**fqn).copied(),
-            OutputKind::UserInput(name) => Some(&**name),
+            OutputKind::Buffer(fqn) | OutputKind::Parameter(fqn) => {
+                if builder.input_kinds.get(&**fqn) == Some(&InputKind::UserInput) {
+                    builder.namesakes.push(i);
+                }
+                states.get(&**fqn).copied()
+            }
+            OutputKind::UserInput(name) => {
+                if states.contains_key(&**name) {
+                    builder.namesakes.push(i);
+                }
+                Some(&**name)
+            }
         };
         let target = target.and_then(|t| scope.find(t, 0).ok()); // an input is defined before the first node
         let target = target.ok_or_else(|| Fault::UnknownTarget.at(format_args!("output {i}")))?;
@@ -113,6 +123,7 @@ struct Builder<'s, 'p, 'a> {
     numbers: HashMap<Key, ValueId>,
     /// The storage of each of several results.
     storage: HashMap<(usize, usize), ValueId>,
+    namesakes: Vec<usize>,
 }
 
 impl<'s, 'p, 'a> Builder<'s, 'p, 'a> {
@@ -123,6 +134,7 @@ impl<'s, 'p, 'a> Builder<'s, 'p, 'a> {
             input_kinds: HashMap::new(),
             kinds: HashMap::new(),
             values: Vec::new(),
+            namesakes: Vec::new(),
             keys: Vec::new(),
             lazy: Vec::new(),
             numbers: HashMap::new(),
@@ -259,6 +271,7 @@ impl<'s, 'p, 'a> Builder<'s, 'p, 'a> {
             kinds: self.kinds,
             read,
             outputs,
+            namesakes: self.namesakes,
             operand_groups,
             written,
             opaque_writes,

@@ -163,7 +163,7 @@ impl<'a> Planned<'_, 'a> {
         let mut reports = Vec::new();
         for (i, output) in self.extract.problem.outputs.iter().enumerate() {
             let Output::Mutation { value, .. } = *output else { continue };
-            let (kind, target) = target(signature, i);
+            let (kind, target) = target(signature, &self.extract, i);
             let (depth, new_depth) = depths[value.index()];
             reports.push(MutationReport {
                 output: i,
@@ -180,7 +180,7 @@ impl<'a> Planned<'_, 'a> {
 
     /// What stock consumers get wrong in the program as it is.
     fn findings(&self, signature: &Signature<'_>) -> Vec<FindingReport> {
-        let name = |output: usize| match target(signature, output) {
+        let name = |output: usize| match target(signature, &self.extract, output) {
             (_, name) if name.is_empty() => format!("output {output}"),
             (_, name) => name,
         };
@@ -197,11 +197,14 @@ impl<'a> Planned<'_, 'a> {
     }
 }
 
-/// Kind and name of what output `i` mutates.
-fn target(signature: &Signature<'_>, i: usize) -> (&'static str, String) {
+/// Kind and name of what output `i` mutates. A user input that is called as a buffer is gets a name of its own.
+fn target(signature: &Signature<'_>, extract: &Extract, i: usize) -> (&'static str, String) {
     match signature.output_specs.get(i).map(|spec| &spec.value.kind) {
         Some(OutputKind::Buffer(name)) => ("buffer", name.to_string()),
         Some(OutputKind::Parameter(name)) => ("parameter", name.to_string()),
+        Some(OutputKind::UserInput(name)) if extract.problem.namesakes.contains(&i) => {
+            ("user_input", format!("{name} (input)"))
+        }
         Some(OutputKind::UserInput(name)) => ("user_input", name.to_string()),
         _ => ("", String::new()),
     }
@@ -223,7 +226,7 @@ impl Report {
             }
         }
         let Some(top) = planned.first() else { unreachable!("every program has a top graph") };
-        let name = |output: usize| target(signature, output).1;
+        let name = |output: usize| target(signature, &top.extract, output).1;
         let steps = top.plan.write_backs.iter().map(|step| match *step {
             Step::Save(output) => ("save", name(output)),
             Step::Write(output) => ("write", name(output)),
