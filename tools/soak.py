@@ -162,7 +162,7 @@ def lower(made: dict[str, object], ep: torch.export.ExportedProgram, tally: Coun
 
     try:
         with torch.no_grad():
-            targets = pte.mutated_inputs(ep.run_decompositions({}))
+            targets = pte.mutated_inputs(mutcanon.run_decompositions(ep, {}))
         program = mutcanon.executorch.to_executorch(to_edge(ep), pte.config())
     except mutcanon.errors.InternalError:
         raise
