@@ -30,7 +30,7 @@ from executorch.extension.pybindings.portable_lib import (  # noqa: E402
 
 import mutcanon.executorch as drop_in  # noqa: E402
 from mutcanon import _executorch  # noqa: E402
-from pte import check_pte, config, mutated_inputs  # noqa: E402
+from pte import calls, check_pte, config, mutated_inputs  # noqa: E402
 
 
 class Row(nn.Module):
@@ -76,6 +76,28 @@ def test_a_manager_made_elsewhere(lowered_by: Any) -> None:
     edge = lowered_by(torch.export.export(Row(), rows(0)))
     program = drop_in.to_executorch(edge, config())
     check_pte(Row(), rows, program, [0])
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_program_that_somebody_made_to_write_in_place(own: bool) -> None:
+    reinplace = pytest.importorskip("executorch.exir.passes.reinplace")
+    edge = drop_in.to_edge(torch.export.export(Row(), rows(0)))
+    reinplace.reinplace_pass(edge.exported_program())
+    assert any("index_put_" in str(n.target) for n in edge.exported_program().graph.nodes)
+    program = edge.to_executorch(config(own=own))
+    check_pte(Row(), rows, program, [0], own=own)
+    assert calls(program)["aten::copy_"] == 0
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_names_of_outputs_that_nobody_kept_up(own: bool) -> None:
+    edge = lower()
+    specs = edge.exported_program().graph_signature.output_specs
+    for spec in specs:
+        spec.arg.name = f"old_{spec.arg.name}"
+    old = str(specs)
+    check_pte(Row(), rows, edge.to_executorch(config(own=own)), [0], own=own)
+    assert str(specs) == old
 
 
 def test_the_default_config() -> None:

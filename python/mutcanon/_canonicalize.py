@@ -93,6 +93,7 @@ def canonicalize(
         True
     """
     planned = _plan(ep, form)
+    _log_decisions(ep, form)
     is_checked = check or is_always()
     if not _changes(planned):
         if is_checked:
@@ -132,6 +133,7 @@ def canonicalize_(
     if check or is_always():
         canonicalize(ep, form=form, check=True)
     planned = _plan(ep, form)
+    _log_decisions(ep, form)
     if _changes(planned):
         replace_parts(ep, *_edit(ep, planned))
     return ep
@@ -149,6 +151,12 @@ def analyze(ep: ExportedProgram, *, form: Form = "portable") -> Report:
         UnsupportedError: When `ep` is no exported program or `form` is unknown.
     """
     return _report(ep, form, _plan(ep, form, complete=True))
+
+
+def _log_decisions(ep: ExportedProgram, form: Form) -> None:
+    if logger.isEnabledFor(logging.DEBUG):
+        for line in str(analyze(ep, form=form)).splitlines():
+            logger.debug("%s", line)
 
 
 @dataclass
