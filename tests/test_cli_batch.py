@@ -542,6 +542,18 @@ def test_urls_are_read_and_written(memory: Any, tmp_path: Path) -> None:
     assert memory.cat_file("/zoo/x.pt2") == expected["redundant"]
 
 
+def test_a_certificate_goes_beside_a_result_at_a_url(memory: Any, tmp_path: Path) -> None:
+    result = invoke("rewrite", "memory://zoo/x.pt2", "-o", "memory://out", "--certificate")
+    assert result.exit_code == 0
+    assert sorted(memory.find("/out", maxdepth=1)) == ["/out/x.certificate.json", "/out/x.pt2"]
+    for name in ("x.certificate.json", "x.pt2"):
+        (tmp_path / name).write_bytes(memory.cat_file(f"/out/{name}"))
+    before = archives.DATA / "redundant.pt2"
+    certificate = tmp_path / "x.certificate.json"
+    result = invoke("verify", before, tmp_path / "x.pt2", "--certificate", certificate)
+    assert result.exit_code == 0, result.output
+
+
 def test_what_needs_nothing_is_not_uploaded_again(
     memory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,9 +303,7 @@ def certificate_path(target: str) -> str:
 
 def _certify(result: dict[str, Any], path: str) -> None:
     # Written last: a certificate without its archive would be a claim about nothing.
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(result["certificate"], file, indent=1)
-        file.write("\n")
+    _store.write_text(path, json.dumps(result["certificate"], indent=1) + "\n")
 
 
 def _parse(report: str) -> dict[str, Any]:
