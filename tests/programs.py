@@ -26,6 +26,7 @@ def existing() -> list[tuple[str, int]]:
 def trace(name: str) -> oracle.Trace:
     """Eager torch."""
     case = CASES[name]
+    require_torch(case)
     return oracle.eager(case.module(), case.arguments)
 
 
@@ -36,10 +37,15 @@ def program(name: str, depth: int) -> torch.export.ExportedProgram:
         return program(name, depth - 1).run_decompositions({}) if depth else export(CASES[name])
 
 
+def require_torch(case: Case) -> None:
+    """Skips the test where torch is too old for the case."""
+    if case.since and torch.__version__ < TorchVersion(case.since):
+        pytest.skip(f"torch {case.since} is the first that runs and exports it")
+
+
 def export(case: Case) -> torch.export.ExportedProgram:
     """The program as torch.export.export makes it."""
-    if case.since and torch.__version__ < TorchVersion(case.since):
-        pytest.skip(f"torch {case.since} is the first that exports it")
+    require_torch(case)
     args, kwargs = case.arguments(0)
     return torch.export.export(
         case.module(), args, kwargs, dynamic_shapes=case.dynamic_shapes, strict=False

@@ -33,7 +33,7 @@ class Case:
         reasons: The codes for which copies of the portable form stay.
         stops: The decomposition at which stock torch raises, if it does.
         lost: Decomposition -> what stock torch lost of the program, which nobody can restore.
-        since: The first torch that exports the program; empty if all do.
+        since: The first torch that runs and exports the program; empty if all do.
         not_exported: The error of torch.export.export, if it refuses the program.
     """
 

@@ -48,7 +48,7 @@ def while_loop_cache(c, n):
     "adv-cond-branch-mutates",
     inputs=lambda s: (torch.zeros(3), rand(s, 3)),
     stops=1,
-    since="2.11",
+    since="2.12",
 )
 def cond_branch_mutates(c, x):
     """A cache is mutated inside a branch."""
