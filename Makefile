@@ -62,6 +62,8 @@ test: test-rust test-python ## Run every test
 .PHONY: test-rust
 test-rust: ## Run the planner's tests; needs no Python
 	$(CARGO) test --locked
+	$(CARGO) test --locked --features faults --test faults
+	$(CARGO) test --locked --features faults --test faults
 
 .PHONY: test-python
 test-python: dev ## Run the Python tests; ARGS='-m "not slow"' leaves the real models out
