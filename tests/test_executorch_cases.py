@@ -53,8 +53,6 @@ REFUSED = {
     "adv-symint-input": "error: 0x12",
     "et9930-channels-last-cache": "error: 0x12",
 }
-#: Two results of cond in one place: executorch plans the memory of its branches wrongly.
-WRONG = ("et21490-cond-state",)
 #: Kernels round otherwise than eager.
 TOLERANCE = {"adv-bf16-input": 5e-2, "et4042-half-state": 1e-2}
 EXPORTED = [c.id for c in CASES.values() if not c.not_exported]
@@ -91,7 +89,7 @@ def run_pte(name: str, *, own: bool, reinplace: bool) -> oracle.Trace:
     return oracle.Trace(oracle.run(call, CASES[name].arguments, 3, mutated), mutated)
 
 
-@pytest.mark.parametrize("name", [n for n in EXPORTED if n not in (*REFUSED, *WRONG)])
+@pytest.mark.parametrize("name", [n for n in EXPORTED if n not in REFUSED])
 @pytest.mark.parametrize(("own", "reinplace"), itertools.product((False, True), repeat=2))
 def test_pte_is_eager(name: str, own: bool, reinplace: bool) -> None:
     got = run_pte(name, own=own, reinplace=reinplace)
@@ -103,10 +101,3 @@ def test_what_cannot_be_done_is_refused(name: str) -> None:
     with pytest.raises(Exception) as error:
         run_pte(name, own=True, reinplace=True)
     assert REFUSED[name] in str(error.value)
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_executorch_gets_wrong_is_not_about_mutation(name: str) -> None:
-    assert oracle.difference(trace(name), run_pte(name, own=True, reinplace=False)).startswith(
-        "step 0, output 0"
-    )

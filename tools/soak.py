@@ -50,7 +50,6 @@ def main() -> None:
     warnings.simplefilter("ignore")
     tally: Counter[str] = Counter()
     start = time.monotonic()
-    chosen = random.Random(options.seed)
 
     @hypothesis.seed(options.seed)
     @hypothesis.settings(
@@ -63,7 +62,9 @@ def main() -> None:
     def search(made: dict[str, object]) -> None:
         if time.monotonic() - start > 60 * options.minutes:
             return
-        examine(made, tally, with_pte=chosen.random() < options.pte)
+        # The same for the same program, so that what fails can be shrunk.
+        choose = random.Random(f"{options.seed} {made}")
+        examine(made, tally, choose if choose.random() < options.pte else None)
         if tally["programs"] % 100 == 0:
             print(summary(options.seed, tally, start), flush=True)
 
@@ -79,16 +80,24 @@ def summary(seed: int, tally: Counter[str], start: float) -> str:
     return f"seed {seed}, {time.monotonic() - start:.0f} s: {counts}"
 
 
-def examine(made: dict[str, object], tally: Counter[str], *, with_pte: bool) -> None:
-    """Everything that must hold of one program; raises where it does not."""
+def examine(made: dict[str, object], tally: Counter[str], choose: random.Random | None) -> None:
+    """Everything that must hold of one program; raises where it does not.
+
+    Args:
+        made: The program.
+        tally: Counts what was done.
+        choose: Chooses how it is lowered with ExecuTorch; None if it is not.
+    """
     trace = properties.eager(made)
     tally["programs"] += 1
     ep = properties.export(made)
     if ep is None:
         tally["not exported by stock torch"] += 1
         return
-    if with_pte:
-        lower(made, ep, tally)
+    if choose is not None:
+        own, reinplace = choose.random() < 0.5, choose.random() < 0.8
+        note(f"lowered with own={own}, reinplace={reinplace}")
+        lower(made, ep, tally, own=own, reinplace=reinplace)
     for depth in range(1, properties.DEPTHS + 1):
         note(f"decomposition {depth}")
         try:
@@ -154,7 +163,14 @@ def as_archive(ep: torch.export.ExportedProgram, trace: oracle.Trace) -> None:
     assert oracle.difference(trace, got) == ""
 
 
-def lower(made: dict[str, object], ep: torch.export.ExportedProgram, tally: Counter[str]) -> None:
+def lower(
+    made: dict[str, object],
+    ep: torch.export.ExportedProgram,
+    tally: Counter[str],
+    *,
+    own: bool,
+    reinplace: bool,
+) -> None:
     """The program lowered with ExecuTorch, next to eager PyTorch."""
     from mutcanon.executorch import to_edge
 
@@ -163,7 +179,7 @@ def lower(made: dict[str, object], ep: torch.export.ExportedProgram, tally: Coun
     try:
         with torch.no_grad():
             targets = pte.mutated_inputs(mutcanon.run_decompositions(ep, {}))
-        program = mutcanon.executorch.to_executorch(to_edge(ep), pte.config())
+        program = to_edge(ep).to_executorch(pte.config(own=own), reinplace=reinplace)
     except mutcanon.errors.InternalError:
         raise
     except Exception:
@@ -171,7 +187,11 @@ def lower(made: dict[str, object], ep: torch.export.ExportedProgram, tally: Coun
         return
     try:
         pte.check_pte(
-            properties.Program(made), lambda step: properties.arguments(step)[0], program, targets
+            properties.Program(made),
+            lambda step: properties.arguments(step)[0],
+            program,
+            targets,
+            own=own,
         )
     except RuntimeError:
         tally["not run by ExecuTorch"] += 1

@@ -158,14 +158,12 @@ def _is_identity(node: Node) -> bool:
     if node.op != "call_function" or not _executorch.keeps_values(node.target):
         return False
     operands = node.all_input_nodes
-    if len(operands) != 1 or any(_is_control_flow(user) for user in node.users):
+    if len(operands) != 1 or any(is_control_flow(user) for user in node.users):
         return False
-    layouts = Layouts()
-    numbers = [layouts.number(n.meta.get("val")) for n in (node, operands[0])]
-    return numbers[0] == numbers[1] != 0
+    return _looks_alike(node, operands[0], Layouts())
 
 
-def _is_control_flow(node: Node) -> bool:
+def is_control_flow(node: Node) -> bool:
     """Whether the node's operands must not share storage with one another (semantics 4.6)."""
     return isinstance(node.target, HigherOrderOperator) and not _executorch.is_delegate_call(node)
 
@@ -198,10 +196,10 @@ class _Builder:
         written: list[int] = []
         if node.op == "placeholder":
             self.codes.append(0)
-        elif (aliased := _aliased(node)) is None:
+        elif (shared := aliased(node)) is None:
             self.codes.append(1)
         else:
-            self.codes += (2, len(aliased), *(numbers[n] for n in aliased))
+            self.codes += (2, len(shared), *(numbers[n] for n in shared))
         if node.op == "call_function":
             facts = op_facts(node.target)
             operands = [_argument(node, i, facts.names) for i in facts.written]
@@ -219,7 +217,7 @@ def _reads_sizes(node: Node) -> bool:
     return aten_op(node.target) in (aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default)
 
 
-def _aliased(node: Node) -> list[Node] | None:
+def aliased(node: Node) -> list[Node] | None:
     """What the result may share storage with; None for new storage, or none at all."""
     if node.op != "call_function":
         return []  # a constant or a body: known to nobody, so never written
@@ -229,7 +227,7 @@ def _aliased(node: Node) -> list[Node] | None:
     if target is operator.getitem:
         # Every part of a fresh result has storage of its own.
         source = node.args[0]
-        is_fresh = isinstance(source, Node) and _aliased(source) is None
+        is_fresh = isinstance(source, Node) and aliased(source) is None
         return None if is_fresh else node.all_input_nodes
     if isinstance(target, HigherOrderOperator):
         return None
@@ -265,16 +263,29 @@ def _forms(
 ) -> dict[Node, InPlaceForm]:
     """The nodes that an in-place kernel could compute; the others that ask for one are refused."""
     forms = {}
+    layouts = Layouts()
     for node in nodes:
         if node.op == "call_function":
             try:
                 form = in_place_form(node, constant)
+                if form is not None and not _looks_alike(node, form.over, layouts):
+                    raise Refused("the result would have other strides than what it is written to")
             except Refused as error:
                 refused.append((node, str(error)))
                 continue
             if form is not None:
                 forms[node] = form
     return forms
+
+
+def _looks_alike(a: Node, b: Node, layouts: Layouts) -> bool:
+    """Whether two values are known to have one type and layout.
+
+    ExecuTorch makes inputs contiguous, and leaves the results that were computed from them as they
+    were.
+    """
+    numbers = [layouts.number(n.meta.get("val")) for n in (a, b)]
+    return numbers[0] == numbers[1] != 0
 
 
 def _direct(
@@ -293,14 +304,13 @@ def _direct(
             first = forms[first].over
         for result in (value,) if first is value else (value, first):
             node = _computed_by(result)
-            numbers = [layouts.number(n.meta.get("val")) for n in (result, target)]
-            if node is not None and 0 not in numbers and numbers[0] == numbers[1]:
+            if node is not None and _looks_alike(result, target, layouts):
                 yield Candidate(node, result, target, tuple(_read_meanwhile(node, target)))
 
 
 def _computed_by(result: Node) -> Node | None:
     """The node that could be told where to put the result: an operator, or a backend."""
-    if result.op != "call_function" or _aliased(result) is not None:
+    if result.op != "call_function" or aliased(result) is not None:
         return None
     if result.target is operator.getitem:
         (source,) = result.all_input_nodes

@@ -27,7 +27,9 @@ from torch.fx import Node
 
 from mutcanon import _apply
 from mutcanon._canonicalize import canonicalize
+from mutcanon._cond_results import keep_apart
 from mutcanon._custom_ops import MutatedArgument, mutated_arguments
+from mutcanon._extract import output_args
 from mutcanon._flow import extract_flow
 from mutcanon._kernels import Builders
 from mutcanon._nodes import NodeBuilder
@@ -109,14 +111,17 @@ def carry_out(
     editor.compute_in_place([code == "in_place" for code, _ in verdicts])
     editor.write_back(steps)
     editor.leave_out(left_out)
+    graph = own.graph_module.graph
+    graph.output_node().args = (tuple(editor.outputs),)
+    keep_apart(graph)
+    outputs = output_args(own.graph_module)
     old = own.graph_signature
-    signature = _signature(old, editor.outputs, drop_outputs, state_parameters)
+    signature = _signature(old, outputs, drop_outputs, state_parameters)
     kept = [
         value
-        for value, spec in zip(editor.outputs, old.output_specs, strict=True)
+        for value, spec in zip(outputs, old.output_specs, strict=True)
         if not (drop_outputs and spec.kind is OutputKind.USER_INPUT_MUTATION)
     ]
-    graph = own.graph_module.graph
     graph.output_node().args = (tuple(kept),)
     _start_from_values(graph, signature, state_parameters)
     return with_parts(own, own.graph_module, signature, own.module_call_graph)

@@ -1,0 +1,56 @@
+"""Results of control flow that are still needed when the next control flow begins.
+
+ExecuTorch plans the memory of all bodies at one place, since only one of them runs at a time, and
+leaves a result where the body has put it. The next body to run overwrites it, so a result that is
+needed longer is copied into memory of its own first.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import torch
+from torch.fx import Node
+
+from mutcanon._flow import aliased, is_control_flow
+from mutcanon._nodes import NodeBuilder
+
+if TYPE_CHECKING:
+    from torch.fx import Graph
+
+
+def keep_apart(graph: Graph) -> None:
+    """Copies each result of control flow that is read when, or after, other control flow runs."""
+    nodes = list(graph.nodes)
+    calls = [i for i, n in enumerate(nodes) if n.op == "call_function" and is_control_flow(n)]
+    if len(calls) < 2:
+        return
+    last_read = _last_reads(nodes)
+    for i in calls:
+        later = next((j for j in calls if j > i), len(nodes))
+        for result in _results(nodes[i]):
+            if last_read[result] >= later:
+                _copy(result)
+
+
+def _last_reads(nodes: list[Node]) -> dict[Node, int]:
+    """When each node's storage is last read, be it through a view."""
+    place = {node: i for i, node in enumerate(nodes)}
+    last: dict[Node, int] = {}
+    for node in reversed(nodes):
+        reads = [place[user] for user in node.users]
+        reads += [last[user] for user in node.users if node in (aliased(user) or ())]
+        last[node] = max(reads, default=place[node])
+    return last
+
+
+def _results(call: Node) -> list[Node]:
+    parts = [user for user in call.users if user.target is operator.getitem]
+    found = parts if isinstance(call.meta.get("val"), (list, tuple)) else [call]
+    return [n for n in found if isinstance(n.meta.get("val"), torch.Tensor)]
+
+
+def _copy(result: Node) -> None:
+    clone = NodeBuilder(result, result.next).call(torch.ops.aten.clone.default, result)
+    result.replace_all_uses_with(clone, lambda user: user is not clone)
