@@ -41,7 +41,7 @@ What `python benches/cases.py` prints: every case of `tests/cases` through stock
 executorch 1.5.1, and through mutcanon. A cell says whether three steps were as in eager; for a
 .pte it adds how often a step copies a state or writes it with a functional `index_put`, a full pass
 each. *refused* is an error; [ExecuTorch](executorch.md) says which ones are ours and which are the
-runtime's, and what is wrong whoever lowers.
+runtime's.
 
 | case | what it shows | torch | mutcanon | executorch | mutcanon |
 | --- | --- | --- | --- | --- | --- |"""

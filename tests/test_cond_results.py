@@ -64,3 +64,21 @@ def test_a_result_that_is_needed_longer_is_copied(
     program = edge.to_executorch(config(own=own))
     check_pte(module, inputs, program, [0], own=own)
     assert calls(program)["aten::clone"] == clones
+
+
+def test_functionalized_operators_run_no_bodies() -> None:
+    pytest.importorskip("executorch.extension.llm.custom_ops.custom_ops")
+
+    class Update(nn.Module):
+        def forward(self, k: Tensor, v: Tensor, row: Tensor) -> Tensor:
+            torch.ops.llama.update_cache(row, k, 1)
+            torch.ops.llama.update_cache(row * 2, v, 1)
+            return k + v
+
+    def caches(step: int) -> tuple[Tensor, ...]:
+        return torch.zeros(1, 4, 2, 2), torch.ones(1, 4, 2, 2), torch.full((1, 1, 2, 2), step + 1.0)
+
+    edge = drop_in.to_edge(torch.export.export(Update(), caches(0)))
+    program = edge.to_executorch(config())
+    check_pte(Update(), caches, program, [0, 1])
+    assert calls(program)["aten::clone"] == 0

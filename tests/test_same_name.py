@@ -1,4 +1,4 @@
-"""A user input that is called as a buffer is: torch writes back by name, and takes one for the other."""
+"""A user input that is called as a buffer is: torch writes back by name, and confuses the two."""
 
 from __future__ import annotations
 
@@ -115,6 +115,4 @@ def test_the_lowered_program_tells_them_apart(make, own):
     ep = exported(make)
     program = mutcanon.executorch.to_edge(ep).to_executorch(pte.config(own=own))
     targets = [] if make is Reset else [0]
-    pte.check_pte(
-        copy.deepcopy(make()), lambda step: arguments(step)[0], program, targets, own=own
-    )
+    pte.check_pte(copy.deepcopy(make()), lambda step: arguments(step)[0], program, targets, own=own)

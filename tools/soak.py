@@ -172,9 +172,8 @@ def lower(
     reinplace: bool,
 ) -> None:
     """The program lowered with ExecuTorch, next to eager PyTorch."""
-    from mutcanon.executorch import to_edge
-
     import pte
+    from mutcanon.executorch import to_edge
 
     try:
         with torch.no_grad():

@@ -441,8 +441,6 @@ def _mutation_reports(ep: ExportedProgram, top: Planned) -> list[MutationReport]
             new_depth += node not in base_of
             node = _source(node)
         reports.append(
-            MutationReport(
-                i, _KINDS[spec.kind], names[i], value.name, new.name, depth, new_depth
-            )
+            MutationReport(i, _KINDS[spec.kind], names[i], value.name, new.name, depth, new_depth)
         )
     return reports

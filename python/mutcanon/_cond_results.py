@@ -8,22 +8,19 @@ needed longer is copied into memory of its own first.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
 import torch
-from torch.fx import Node
+from torch._ops import HigherOrderOperator
+from torch.fx import GraphModule, Node
 
-from mutcanon._flow import aliased, is_control_flow
+from mutcanon._flow import aliased
 from mutcanon._nodes import NodeBuilder
 
-if TYPE_CHECKING:
-    from torch.fx import Graph
 
-
-def keep_apart(graph: Graph) -> None:
+def keep_apart(gm: GraphModule) -> None:
     """Copies each result of control flow that is read when, or after, other control flow runs."""
-    nodes = list(graph.nodes)
-    calls = [i for i, n in enumerate(nodes) if n.op == "call_function" and is_control_flow(n)]
+    nodes = list(gm.graph.nodes)
+    calls = [i for i, n in enumerate(nodes) if n.op == "call_function" and _has_body(n, gm)]
     if len(calls) < 2:
         return
     last_read = _last_reads(nodes)
@@ -32,6 +29,14 @@ def keep_apart(graph: Graph) -> None:
         for result in _results(nodes[i]):
             if last_read[result] >= later:
                 _copy(result)
+
+
+def _has_body(call: Node, gm: GraphModule) -> bool:
+    """Whether the call runs graphs of its own; a functionalized operator does not."""
+    return isinstance(call.target, HigherOrderOperator) and any(
+        n.op == "get_attr" and isinstance(getattr(gm, str(n.target), None), GraphModule)
+        for n in call.all_input_nodes
+    )
 
 
 def _last_reads(nodes: list[Node]) -> dict[Node, int]:

@@ -158,12 +158,12 @@ def _is_identity(node: Node) -> bool:
     if node.op != "call_function" or not _executorch.keeps_values(node.target):
         return False
     operands = node.all_input_nodes
-    if len(operands) != 1 or any(is_control_flow(user) for user in node.users):
+    if len(operands) != 1 or any(_is_control_flow(user) for user in node.users):
         return False
     return _looks_alike(node, operands[0], Layouts())
 
 
-def is_control_flow(node: Node) -> bool:
+def _is_control_flow(node: Node) -> bool:
     """Whether the node's operands must not share storage with one another (semantics 4.6)."""
     return isinstance(node.target, HigherOrderOperator) and not _executorch.is_delegate_call(node)
 
@@ -171,15 +171,16 @@ def is_control_flow(node: Node) -> bool:
 def mutation_targets(ep: ExportedProgram) -> list[Node | None]:
     """For each output the placeholder that it mutates, or None."""
     signature = ep.graph_signature
-    by_name = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
-    names = {s.target: s.arg.name for s in signature.input_specs if s.target is not None}
+    by_name: dict[str, Node] = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
+    names: dict[str, str] = {s.target: s.arg.name for s in signature.input_specs if s.target}
 
     def find(spec: OutputSpec) -> Node | None:
         if spec.kind not in MUTATIONS or spec.target is None:
             return None
         # A user input may be called as a buffer is.
         is_input = spec.kind is OutputKind.USER_INPUT_MUTATION
-        return by_name[spec.target if is_input else names[spec.target]]
+        name: str = spec.target if is_input else names[spec.target]
+        return by_name[name]
 
     return [find(s) for s in signature.output_specs]
 
@@ -268,13 +269,15 @@ def _forms(
         if node.op == "call_function":
             try:
                 form = in_place_form(node, constant)
-                if form is not None and not _looks_alike(node, form.over, layouts):
-                    raise Refused("the result would have other strides than what it is written to")
             except Refused as error:
                 refused.append((node, str(error)))
                 continue
-            if form is not None:
+            if form is None:
+                continue
+            if _looks_alike(node, form.over, layouts):
                 forms[node] = form
+            else:
+                refused.append((node, f"the result has other strides than {form.over.name}"))
     return forms
 
 

@@ -113,7 +113,7 @@ def carry_out(
     editor.leave_out(left_out)
     graph = own.graph_module.graph
     graph.output_node().args = (tuple(editor.outputs),)
-    keep_apart(graph)
+    keep_apart(own.graph_module)
     outputs = output_args(own.graph_module)
     old = own.graph_signature
     signature = _signature(old, outputs, drop_outputs, state_parameters)

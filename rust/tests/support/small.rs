@@ -239,14 +239,8 @@ pub fn check(problem: &Problem, choice: &Choice, form: Form) -> Result<(), Strin
         if is_input && place_before[value.index()].0 != value_cell {
             return Err("a user output newly aliases an input".into());
         }
-        for other in n..u {
-            let Output::User(earlier) = problem.outputs[other] else { unreachable!() };
-            let (_, (cell, _)) = slots[other];
-            if cell == value_cell && place_before[earlier.index()].0 != place_before[value.index()].0 {
-                return Err("two user outputs newly share storage".into());
-            }
-        }
     }
+    users_share_no_more(problem, &slots, &place_before)?;
     if form == Form::Portable {
         let mut pinned = Vec::new();
         for &o in &choice.order {
@@ -298,6 +292,20 @@ pub fn check(problem: &Problem, choice: &Choice, form: Form) -> Result<(), Strin
             }
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// Two user outputs may share storage only if they did before.
+fn users_share_no_more(problem: &Problem, slots: &[(usize, Place)], before: &[Place]) -> Result<(), String> {
+    let mut users = Vec::new();
+    for (output, &(_, (cell, _))) in problem.outputs.iter().zip(slots) {
+        let Output::User(value) = *output else { continue };
+        let old = before[value.index()].0;
+        if users.iter().any(|&(c, o)| c == cell && o != old) {
+            return Err("two user outputs newly share storage".into());
+        }
+        users.push((cell, old));
     }
     Ok(())
 }
