@@ -181,8 +181,8 @@ def lower(
         program = to_edge(ep).to_executorch(pte.config(own=own), reinplace=reinplace)
     except mutcanon.errors.InternalError:
         raise
-    except Exception:
-        tally["not lowered by ExecuTorch"] += 1
+    except Exception as error:
+        tally[f"not lowered by ExecuTorch ({type(error).__name__})"] += 1
         return
     try:
         pte.check_pte(
