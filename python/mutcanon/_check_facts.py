@@ -7,6 +7,7 @@ and after reinplacing are the same terms.
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from torch._higher_order_ops.auto_functionalize import auto_functionalized, auto
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Node
 
+from mutcanon._check_types import word
 from mutcanon._torch import is_composite
 
 if TYPE_CHECKING:
@@ -166,17 +168,32 @@ class Facts:
     is_allocation: bool = False
     is_memory_view: bool = False
 
+    @functools.cached_property
+    def head(self) -> str:
+        """How a call begins in the textual form."""
+        return f"call {word(self.name)}"
+
+    @functools.cached_property
+    def has_no_clauses(self) -> bool:
+        """Whether there is nothing to say but what the operator is called."""
+        said = self.same or self.views or self.may or self.writes
+        return not (said or self.may_share_all or self.keeps or self.impure)
+
     def bind(self, node: Node) -> list[Any]:
         """The arguments in the order of the schema, without trailing defaults."""
         if self.parameters is None:
             return [*node.args, *(node.kwargs and [node.kwargs])]
         values = list(node.args)
-        if node.kwargs or len(values) < len(self.parameters):
-            rest = self.parameters[len(values) :]
+        parameters = self.parameters
+        if node.kwargs:
+            rest = parameters[len(values) :]
             values += [node.kwargs.get(name, default) for name, default in rest]
-        values = [v for i, v in enumerate(values) if i not in self.dropped]
-        defaults = [d for i, (_, d) in enumerate(self.parameters) if i not in self.dropped]
-        while values and _is_default(values[-1], defaults[len(values) - 1]):
+        if self.dropped:
+            # What is not given stands for its default, which may lie before what is dropped.
+            values += [default for _, default in parameters[len(values) :]]
+            parameters = tuple(p for i, p in enumerate(parameters) if i not in self.dropped)
+            values = [v for i, v in enumerate(values) if i not in self.dropped]
+        while values and _is_default(values[-1], parameters[len(values) - 1][1]):
             values.pop()
         return values
 
@@ -243,7 +260,8 @@ def _is_default(value: Any, default: Any) -> bool:
     return type(value) is type(default) and not isinstance(value, Node) and value == default
 
 
-_known: dict[Any, Facts] = {}
+#: By the target's identity: to hash an operator is Python code.
+_known: dict[int, tuple[Any, Facts]] = {}
 
 
 def written_by_custom(node: Node) -> Iterator[tuple[int, Node]]:
@@ -263,10 +281,10 @@ def written_by_custom(node: Node) -> Iterator[tuple[int, Node]]:
 
 def facts_of(target: Any) -> Facts:
     """The facts of a call's target."""
-    facts = _known.get(target)
-    if facts is None:
-        facts = _known[target] = _read(target)
-    return facts
+    known = _known.get(id(target))
+    if known is None:
+        known = _known[id(target)] = target, _read(target)
+    return known[1]
 
 
 def _read(target: Any) -> Facts:

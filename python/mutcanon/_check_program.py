@@ -183,10 +183,14 @@ class _Writer:
     def _word(self, node: Node) -> str:
         return self.words.get(node) or f"%{node.name}"
 
+    def _place(self, node: Node) -> Node | None:
+        """The input whose memory the node has."""
+        return self.memory.get(id(node.meta.get("spec"))) if self.memory else None
+
     def _line(self, node: Node, what: str) -> None:
         kind = self.types.result(node.meta.get("val"))
         self.lines.append(f"{self.indent}%{node.name} : {kind} = {what}\n")
-        place = self.memory.get(id(node.meta.get("spec")))
+        place = self._place(node)
         if place is not None and node is not place and f"same 0 %{place.name}" not in what:
             # Computed in the memory of an input: a write to it.
             held = self.words[node] = f"%{node.name}__held"
@@ -221,8 +225,7 @@ class _Writer:
                 self._line(node, f"item {index} {self._word(source)}")
                 return
         facts = facts_of(target)
-        place = self.memory.get(id(node.meta.get("spec")))
-        if place is not None and facts.is_allocation:
+        if facts.is_allocation and (place := self._place(node)) is not None:
             self.words[node] = f"%{place.name}"
             return
         if not (self.is_lowered and facts.is_assertion):
@@ -233,7 +236,10 @@ class _Writer:
         arguments = rows or facts.bind(node)
         flat: list[str] = []
         for argument in arguments:
-            self._argument(argument, flat)
+            if type(argument) is Node:
+                flat.append(self.words.get(argument) or f"%{argument.name}")
+            else:
+                self._argument(argument, flat)
         is_clone = facts.is_clone or (facts.is_clone_of_same_type and self._keeps_type(node))
         if is_clone:
             # It looks as its own type says, and has the values of its argument.
@@ -242,13 +248,14 @@ class _Writer:
             self.types.prove([node, *arguments], self.ranges)
             head = "copy"
         else:
-            head = f"call {word(name or facts.name)}"
+            head = facts.head if name is None else f"call {word(name)}"
         if rows is not None:
             head = "call rows"
         if facts.typed:
             flat.append(self.types.result(node.meta.get("val")))
-        clauses = list(facts.clauses(node, arguments, self._word))
+        clauses = [] if facts.has_no_clauses else facts.clauses(node, arguments, self._word)
         if self.is_lowered:
+            clauses = list(clauses)
             # ExecuTorch unwraps the operator, which then writes its arguments themselves.
             for result, written in written_by_custom(node):
                 clauses += [f"; same {result} {self._word(written)}"]

@@ -41,6 +41,8 @@ class Types:
         self._statements: list[str] = []
         self._names: dict[str, str] = {}
         self._known: dict[Any, str] = {}
+        #: Both programs refer to the same values, which must stay alive to be told by their ids.
+        self._seen: dict[int, tuple[Any, str]] = {}
         self._equal: dict[tuple[str, str], bool] = {}
 
     def text(self) -> str:
@@ -51,9 +53,15 @@ class Types:
 
     def result(self, val: Any) -> str:
         """The type of a node's value, as it stands before the `=`."""
+        seen = self._seen.get(id(val))
+        if seen is not None:
+            return seen[1]
         if isinstance(val, (tuple, list)):
-            return " ".join(["(", *(self._name_of(v) for v in val), ")"])
-        return self._name_of(val)
+            name = " ".join(["(", *(self._name_of(v) for v in val), ")"])
+        else:
+            name = self._name_of(val)
+        self._seen[id(val)] = val, name
+        return name
 
     def _name_of(self, val: Any) -> str:
         if not isinstance(val, torch.Tensor):
