@@ -22,6 +22,9 @@ nox.options.sessions = ["wheel", "sdist"]
 nox.options.download_python = "never"
 nox.options.error_on_missing_interpreters = False
 
+# Certificates that the system trusts are trusted, as pip does it.
+os.environ.setdefault("UV_SYSTEM_CERTS", "1")
+
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "target" / "versions"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
