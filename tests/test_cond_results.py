@@ -40,6 +40,20 @@ class Viewed(nn.Module):
         return row * 2
 
 
+class Nested(nn.Module):
+    """Both results are needed inside a branch."""
+
+    def forward(self, state: Tensor, x: Tensor) -> Any:
+        def both(x: Tensor) -> Tensor:
+            first = choose(x)
+            second = choose(first - 1)
+            return first * 3 + second
+
+        result = torch.cond(x[0] > 0, both, lambda x: x - 1, (x,))
+        state.add_(result)
+        return result
+
+
 class Layers(nn.Module):
     """Each result is used up before the next one is made."""
 
@@ -56,7 +70,9 @@ def inputs(step: int) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize(("module", "clones"), [(Returned(), 1), (Viewed(), 1), (Layers(), 0)])
+@pytest.mark.parametrize(
+    ("module", "clones"), [(Returned(), 1), (Viewed(), 1), (Nested(), 1), (Layers(), 0)]
+)
 def test_a_result_that_is_needed_longer_is_copied(
     module: nn.Module, clones: int, own: bool
 ) -> None:

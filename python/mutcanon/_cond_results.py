@@ -13,12 +13,22 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 
+from mutcanon._extract import bodies
 from mutcanon._flow import aliased
 from mutcanon._nodes import NodeBuilder
 
 
 def keep_apart(gm: GraphModule) -> None:
-    """Copies each result of control flow that is read when, or after, other control flow runs."""
+    """Copies each result of control flow that is read when, or after, other control flow runs.
+
+    Args:
+        gm: A module; it is edited, and so are the bodies in it.
+    """
+    for module in (gm, *(body for _, body in bodies(gm))):
+        _keep_apart(module)
+
+
+def _keep_apart(gm: GraphModule) -> None:
     nodes = list(gm.graph.nodes)
     calls = [i for i, n in enumerate(nodes) if n.op == "call_function" and _has_body(n, gm)]
     if len(calls) < 2:
@@ -29,6 +39,7 @@ def keep_apart(gm: GraphModule) -> None:
         for result in _results(nodes[i]):
             if last_read[result] >= later:
                 _copy(result)
+    gm.recompile()
 
 
 def _has_body(call: Node, gm: GraphModule) -> bool:
