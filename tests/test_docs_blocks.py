@@ -8,7 +8,6 @@ Two pages have entries of their own, which `test_docs.py` runs.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -25,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 ENTRIES = {"reasons.md", "findings.md"}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^(?:```(\w*)\n(.*?)^```$|<!-- (python)\n(.*?)^-->$)", re.MULTILINE | re.DOTALL)
-LANGUAGES = {"python", "sh", "text", "mut", "json", "yaml", ""}
+LANGUAGES = {"python", "sh", "text", "mut", "yaml", ""}
 
 # Libraries whose absence skips a page, by what is imported in it.
 NEEDED = ("torch", "executorch", "transformers")
@@ -66,13 +65,6 @@ def test_python_blocks_run(page: Path, zoo: Path) -> None:
     names: dict[str, object] = {"__name__": page.stem}
     for block in code:
         exec(compile(block, str(page), "exec"), names)
-
-
-@pytest.mark.parametrize("page", pages_with("json"), ids=lambda page: page.name)
-def test_json_blocks_are_json(page: Path) -> None:
-    for language, code in blocks(page):
-        if language == "json":
-            json.loads(code)
 
 
 @pytest.mark.parametrize("page", pages_with("sh"), ids=lambda page: page.name)
