@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from mutcanon import _core
 from mutcanon._check_program import encode
 from mutcanon._check_types import Types
-from mutcanon._report import target_names
+from mutcanon._report import Remark, target_names
 from mutcanon.errors import InternalError, InvalidProgramError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -26,22 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["CheckResult", "Remark", "always", "check"]
 
 Consumer = Literal["torch", "executorch", "mutcanon", "nobody"]
-
-
-@dataclass(frozen=True)
-class Remark:
-    """One thing that is wrong, or that would be.
-
-    Attributes:
-        code: The kind, stable.
-        message: The output, input or node that it is about, and what is the matter.
-    """
-
-    code: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.message} [{self.code}]"
 
 
 @dataclass(frozen=True)

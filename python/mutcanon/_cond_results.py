@@ -7,6 +7,7 @@ needed longer is copied into memory of its own first.
 
 from __future__ import annotations
 
+import itertools
 import operator
 
 import torch
@@ -34,10 +35,9 @@ def _keep_apart(gm: GraphModule) -> None:
     if len(calls) < 2:
         return
     last_read = _last_reads(nodes)
-    for i in calls:
-        later = next((j for j in calls if j > i), len(nodes))
-        for result in _results(nodes[i]):
-            if last_read[result] >= later:
+    for call, following in itertools.pairwise([*calls, len(nodes)]):
+        for result in _results(nodes[call]):
+            if last_read[result] >= following:
                 _copy(result)
     gm.recompile()
 

@@ -18,7 +18,9 @@ __all__ = [
     "CopyReport",
     "FindingReport",
     "MutationReport",
+    "Remark",
     "Report",
+    "input_namesakes",
     "target_names",
 ]
 
@@ -98,6 +100,22 @@ class FindingReport:
     consumers: tuple[str, ...]
     sentence: str
     advice: str
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One thing that the checker says is wrong, or that would be.
+
+    Attributes:
+        code: The kind, stable.
+        message: What it is about, and what is the matter.
+    """
+
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
 
 
 @dataclass(frozen=True)
@@ -200,15 +218,23 @@ def _sentence(copy: CopyReport) -> str:
     return f"keep {copy.node}{where}: {reason}"
 
 
+def input_namesakes(signature: ExportGraphSignature) -> frozenset[int]:
+    """The outputs that mutate a user input which is called as a buffer or parameter is."""
+    states = {s.target for s in signature.input_specs}
+    return frozenset(
+        i
+        for i, s in enumerate(signature.output_specs)
+        if s.kind.name == "USER_INPUT_MUTATION" and s.target in states
+    )
+
+
 def target_names(signature: ExportGraphSignature) -> list[str]:
     """What each output mutates, for people; empty where it mutates nothing.
 
     A user input that is called as a buffer is gets a name of its own.
     """
-    states = {s.target for s in signature.input_specs}
+    namesakes = input_namesakes(signature)
     return [
-        f"{s.target} (input)"
-        if s.kind.name == "USER_INPUT_MUTATION" and s.target in states
-        else s.target or ""
-        for s in signature.output_specs
+        f"{s.target} (input)" if i in namesakes else s.target or ""
+        for i, s in enumerate(signature.output_specs)
     ]

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.export.graph_signature import OutputKind, OutputSpec
+from torch.export.graph_signature import OutputSpec
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
@@ -26,6 +26,7 @@ from mutcanon._canonicalize import canonicalize, canonicalize_
 from mutcanon._extract import extract_write_back
 from mutcanon._layout import Layouts
 from mutcanon._patch import Patch
+from mutcanon._report import input_namesakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -96,17 +97,13 @@ def run_decompositions(
 def _told_apart(ep: ExportedProgram) -> ExportedProgram:
     """The program with mutated inputs told from buffers, since torch goes on with names alone."""
     signature = ep.graph_signature
-    states = {s.target for s in signature.input_specs}
-
-    def is_namesake(spec: OutputSpec) -> bool:
-        return spec.kind is OutputKind.USER_INPUT_MUTATION and spec.target in states
-
-    if not any(map(is_namesake, signature.output_specs)):
+    namesakes = input_namesakes(signature)
+    if not namesakes:
         return ep
     told = copy.copy(signature)
     told.output_specs = [
-        OutputSpec(s.kind, s.arg, _InputName(s.target)) if is_namesake(s) else s
-        for s in signature.output_specs
+        OutputSpec(s.kind, s.arg, _InputName(s.target)) if i in namesakes else s
+        for i, s in enumerate(signature.output_specs)
     ]
     return _torch.with_parts(ep, ep.graph_module, told, ep.module_call_graph)
 

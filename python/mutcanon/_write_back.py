@@ -10,7 +10,6 @@ The order of everything comes from the core (`Flow.schedule`); this file only bu
 
 from __future__ import annotations
 
-import copy
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ from torch.export.graph_signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
-    TensorArgument,
 )
 from torch.fx import Node
 
@@ -258,19 +256,16 @@ def _signature(
     state_parameters: Collection[str],
 ) -> ExportGraphSignature:
     """The signature after the edit: names are those of the output arguments."""
-    specs = []
-    for spec, value in zip(signature.output_specs, outputs, strict=True):
-        if drop_outputs and spec.kind is OutputKind.USER_INPUT_MUTATION:
-            continue
-        kind = spec.kind
-        if kind is PARAMETER_MUTATION:
-            kind = OutputKind.BUFFER_MUTATION
-        arg = spec.arg
-        if isinstance(value, Node) and isinstance(arg, TensorArgument):
-            arg = TensorArgument(name=value.name)
-        specs.append(OutputSpec(kind, arg, spec.target))
-    new = copy.copy(signature)
-    new.output_specs = specs
+    new = _apply.new_signature(signature, outputs, None)
+    new.output_specs = [
+        OutputSpec(
+            OutputKind.BUFFER_MUTATION if spec.kind is PARAMETER_MUTATION else spec.kind,
+            spec.arg,
+            spec.target,
+        )
+        for spec in new.output_specs
+        if not (drop_outputs and spec.kind is OutputKind.USER_INPUT_MUTATION)
+    ]
     new.input_specs = [
         InputSpec(InputKind.BUFFER, s.arg, s.target, persistent=True)
         if s.kind is InputKind.PARAMETER and s.target in state_parameters

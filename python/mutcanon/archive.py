@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mutcanon import _core
-from mutcanon._report import CopyReport, FindingReport, MutationReport, Report
+from mutcanon._report import CopyReport, FindingReport, MutationReport, Remark, Report
 from mutcanon.errors import InternalError, InvalidProgramError, MutcanonError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -96,22 +96,6 @@ class Outcome:
     action: str
     report: ArchiveReport
     certificate: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Remark:
-    """One thing that is wrong, or that would be.
-
-    Attributes:
-        code: The kind, stable.
-        message: What it is about, and what is the matter.
-    """
-
-    code: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.message} [{self.code}]"
 
 
 @dataclass(frozen=True)

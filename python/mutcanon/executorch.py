@@ -16,17 +16,15 @@ of its way.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from executorch import exir
-from torch.export.graph_signature import TensorArgument
-from torch.fx import Node
 
 from mutcanon import _executorch
+from mutcanon._apply import new_signature
 from mutcanon._canonicalize import canonicalize, canonicalize_
 from mutcanon._check import is_always, require_right
 from mutcanon._extra_ops import extra_form
@@ -201,17 +199,10 @@ def _named_as_returned(program: ExportedProgram) -> ExportedProgram:
     outputs = output_args(program.graph_module)
     if len(outputs) != len(signature.output_specs):
         return program
-    specs = [
-        dataclasses.replace(spec, arg=TensorArgument(name=value.name))
-        if isinstance(spec.arg, TensorArgument) and isinstance(value, Node)
-        else spec
-        for spec, value in zip(signature.output_specs, outputs, strict=True)
-    ]
-    if specs == signature.output_specs:
+    named = new_signature(signature, outputs, None)
+    if named.output_specs == signature.output_specs:
         return program
-    signature = copy.copy(signature)
-    signature.output_specs = specs
-    return with_parts(program, program.graph_module, signature, program.module_call_graph)
+    return with_parts(program, program.graph_module, named, program.module_call_graph)
 
 
 def _our_config(config: ExecutorchBackendConfig) -> ExecutorchBackendConfig:
